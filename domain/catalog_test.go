@@ -24,6 +24,7 @@ import (
 	"github.com/annals-project/annals/domain/blob"
 	"github.com/annals-project/annals/domain/event"
 	"github.com/annals-project/annals/eventstore"
+	"github.com/annals-project/annals/internal/runtest"
 )
 
 var update = flag.Bool("update", false,
@@ -51,14 +52,10 @@ func TestGoldenPayloads_EveryEventDecodes(t *testing.T) { everyEventDecodes(t, d
 
 func everyEventDecodes(t *testing.T, catalog []domain.Constructor) {
 	codec, err := eventstore.NewCodec(catalog)
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	for _, construct := range catalog {
 		steps, err := event.StepsOf(construct())
-		if err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, err)
 		for step := event.FirstStep; step <= steps.Last(); step++ {
 			t.Run(strings.TrimSuffix(filepath.Base(goldenPath(construct().EventType(), step)), ".json"), func(t *testing.T) {
 				decodesAt(t, codec, construct, step)
@@ -78,16 +75,12 @@ func decodesAt(t *testing.T, codec *eventstore.Codec, construct domain.Construct
 		t.Fatalf("%v (go test ./domain -update writes what is missing)", err)
 	}
 	fact, err := codec.Decode(eventstore.Recorded{Type: name, Data: payload})
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	if path := zeroField(at(fact, step), ""); path != "" {
 		t.Errorf("the golden payload does not set %s", path)
 	}
 	again, err := codec.Encode(fact, 0, event.Meta{CommandID: uuid.NameSpaceOID, At: time.Unix(1, 0)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	twice := codec.DecodeRecorded(eventstore.Recorded{Type: again.Type, Data: again.Data, Meta: again.Meta})
 	if twice.Err != nil {
 		t.Fatal(twice.Err)
@@ -144,9 +137,7 @@ func TestGoldenPayloads_OfSteps(t *testing.T) {
 		1: `{"a":"a"}`, 2: `{"a":"a","b":"b"}`, 3: `{"a":"a","b":"b","c":["c"]}`,
 	} {
 		payload, err := os.ReadFile(goldenPath(new(grownEvent).EventType(), step))
-		if err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, err)
 		if diff := cmp.Diff(canonical(t, []byte(want)), canonical(t, payload)); diff != "" {
 			t.Errorf("step %d: %s", step, diff)
 		}
@@ -163,9 +154,7 @@ func (grownEvent) EventType() string { return "thing.grown.v1" }
 
 func TestGoldenPayloads_EachHasItsName(t *testing.T) {
 	files, err := os.ReadDir(golden)
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	for _, f := range files {
 		name, _, _ := strings.Cut(strings.TrimSuffix(f.Name(), ".json"), "+")
 		if !slices.ContainsFunc(domain.Catalog, func(c domain.Constructor) bool { return c().EventType() == name }) {
@@ -180,13 +169,9 @@ func TestGoldenPayloads_EachHasItsName(t *testing.T) {
 // ./domain -update); what has to look different gets a new name.
 func TestGoldenPayloads_NeverChange(t *testing.T) {
 	list, err := os.ReadFile(goldenSums)
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	files, err := filepath.Glob(filepath.Join(golden, "*.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	kept := strings.FieldsFunc(string(list), func(r rune) bool { return r == '\n' })
 	listed := map[string]bool{}
 	for _, line := range kept {
@@ -204,9 +189,7 @@ func TestGoldenPayloads_NeverChange(t *testing.T) {
 	for _, path := range files {
 		if file := filepath.Base(path); !listed[file] && *update {
 			payload, err := os.ReadFile(path)
-			if err != nil {
-				t.Fatal(err)
-			}
+			runtest.Must(t, err)
 			kept = append(kept, fmt.Sprintf("%x  %s", sha256.Sum256(payload), file))
 		} else if !listed[file] {
 			t.Errorf("%s is not in %s (go test ./domain -update adds it)", file, goldenSums)
@@ -214,9 +197,7 @@ func TestGoldenPayloads_NeverChange(t *testing.T) {
 	}
 	if *update {
 		slices.SortFunc(kept, func(a, b string) int { return strings.Compare(a[sha256.Size*2:], b[sha256.Size*2:]) })
-		if err := os.WriteFile(goldenSums, []byte(strings.Join(kept, "\n")+"\n"), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, os.WriteFile(goldenSums, []byte(strings.Join(kept, "\n")+"\n"), 0o644))
 	}
 }
 
@@ -234,9 +215,7 @@ func canonical(t *testing.T, payload []byte) any {
 	decoder := json.NewDecoder(bytes.NewReader(payload))
 	decoder.UseNumber()
 	var v any
-	if err := decoder.Decode(&v); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, decoder.Decode(&v))
 	return v
 }
 
@@ -251,21 +230,13 @@ func writeGolden(t *testing.T, codec *eventstore.Codec, fact event.Event, step i
 		}
 	}
 	stored, err := codec.Encode(fact, 0, event.Meta{CommandID: uuid.NameSpaceOID, At: time.Unix(1, 0)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	var indented bytes.Buffer
-	if err := json.Indent(&indented, stored.Data, "", "  "); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, json.Indent(&indented, stored.Data, "", "  "))
 	indented.WriteByte('\n')
 	payload := indented.Bytes()
-	if err := os.MkdirAll(golden, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(goldenPath(fact.EventType(), step), payload, 0o644); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, os.MkdirAll(golden, 0o755))
+	runtest.Must(t, os.WriteFile(goldenPath(fact.EventType(), step), payload, 0o644))
 	return payload
 }
 
@@ -374,9 +345,7 @@ func TestCatalog_EventsOfProjects(t *testing.T) {
 			t.Errorf("%s has project %s, want %s", e.EventType(), got, want)
 		}
 		payload, err := json.Marshal(e)
-		if err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, err)
 		if names := strings.Contains(string(payload), `"projectId":`); names != (want == project) {
 			t.Errorf("%s stores a projectId: %t, has field ProjectID: %t", e.EventType(), names, want == project)
 		}

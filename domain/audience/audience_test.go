@@ -14,6 +14,7 @@ import (
 	"github.com/annals-project/annals/domain/blob"
 	"github.com/annals-project/annals/domain/fault"
 	"github.com/annals-project/annals/domain/limit"
+	"github.com/annals-project/annals/internal/runtest"
 )
 
 var (
@@ -144,9 +145,7 @@ func TestRules(t *testing.T) {
 		"an operator that is none": {audience.Rule{Match: all, Conditions: []audience.Condition{{Trait: "team", Operator: "like"}}}, false},
 	} {
 		var m audience.Matcher
-		if err := m.Add(uuid.New(), audience.Compile(uuid.Nil, c.rule)); err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, m.Add(uuid.New(), audience.Compile(uuid.Nil, c.rule)))
 		if got := len(m.Reached(audience.TraitKeysOf(uuid.Nil, ana))) == 1; got != c.want {
 			t.Errorf("%s: %t", name, got)
 		}

@@ -10,17 +10,16 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/annals-project/annals/domain/limit"
+	"github.com/annals-project/annals/internal/runtest"
 	_ "github.com/annals-project/annals/internal/seedtest"
 )
 
 var aProject = uuid.MustParse("00000000-0000-4000-8000-0000000000aa")
 
-func matcherOf(t interface{ Fatal(...any) }, rules ...Rule) *Matcher {
+func matcherOf(t runtest.T, rules ...Rule) *Matcher {
 	var m Matcher
 	for n, r := range rules {
-		if err := m.Add(uuid.UUID{15: byte(n), 14: byte(n >> 8)}, Compile(aProject, r)); err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, m.Add(uuid.UUID{15: byte(n), 14: byte(n >> 8)}, Compile(aProject, r)))
 	}
 	return &m
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/annals-project/annals/domain/audit"
+	"github.com/annals-project/annals/internal/runtest"
 )
 
 const docs = "../../docs/"
@@ -37,9 +38,7 @@ func (v vector) event() audit.Event {
 func vectors(t *testing.T) []vector {
 	t.Helper()
 	text, err := os.ReadFile(docs + "leaf-vectors.json")
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	var all []vector
 	if err := json.Unmarshal(text, &all); err != nil || len(all) < 6 {
 		t.Fatalf("%d vectors, %v", len(all), err)
@@ -136,9 +135,7 @@ func TestLeaf_ProgramOfThePage(t *testing.T) {
 		t.Skip("there is no python3")
 	}
 	page, err := os.ReadFile(docs + "leaf.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	_, program, _ := bytes.Cut(page, []byte("```python\n"))
 	program, _, ok := bytes.Cut(program, []byte("```"))
 	if !ok {
@@ -158,18 +155,14 @@ func TestKeptList_Text(t *testing.T) {
 		{uuid.New(), 1<<64 - 1, audit.Record{255}},
 	}
 	text, err := json.Marshal(list)
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	raw, err := base64.StdEncoding.DecodeString(strings.Trim(string(text), `"`))
 	first := "00112233445566778899aabbccddeeff" + "0000000000000102" + "07" + strings.Repeat("00", 30) + "09"
 	if got := hex.EncodeToString(raw); err != nil || len(raw) != 112 || !strings.HasPrefix(got, first) {
 		t.Errorf("%s, want it to begin with %s, %v", got, first, err)
 	}
 	var again audit.KeptList
-	if err := json.Unmarshal(text, &again); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, json.Unmarshal(text, &again))
 	if diff := cmp.Diff(list, again); diff != "" {
 		t.Error(diff)
 	}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/annals-project/annals/domain/comprehend"
 	"github.com/annals-project/annals/domain/memory"
+	"github.com/annals-project/annals/internal/runtest"
 )
 
 // monday is 12 May 2025, the day of the design's example.
@@ -226,14 +227,8 @@ var kinds = []string{
 	memory.Mention, memory.TemporalAnchor,
 }
 
-// failer is what *testing.T and *rapid.T share.
-type failer interface {
-	Helper()
-	Errorf(format string, args ...any)
-}
-
 // obey checks what holds of the memories of every revision.
-func obey(t failer, in comprehend.Input, got []memory.Memory) {
+func obey(t runtest.T, in comprehend.Input, got []memory.Memory) {
 	t.Helper()
 	if most := comprehend.MemoriesPer10KiB*(len(in.Content)/(10<<10)+2) + comprehend.MaxFromMetadata; len(got) > min(
 		most, comprehend.MaxMemories,
@@ -281,7 +276,7 @@ func obey(t failer, in comprehend.Input, got []memory.Memory) {
 	}
 }
 
-func obeyLine(t failer, line string) {
+func obeyLine(t runtest.T, line string) {
 	t.Helper()
 	if line == "" || line != strings.TrimSpace(line) || !utf8.ValidString(line) ||
 		utf8.RuneCountInString(line) > comprehend.MaxLine || strings.ContainsFunc(line, unicode.IsControl) {
@@ -289,7 +284,7 @@ func obeyLine(t failer, line string) {
 	}
 }
 
-func obeyExcerpt(t failer, in comprehend.Input, m memory.Memory) {
+func obeyExcerpt(t runtest.T, in comprehend.Input, m memory.Memory) {
 	t.Helper()
 	if m.Start == 0 && m.End == 0 {
 		if !strings.Contains(in.Content, m.Excerpt) || utf8.RuneCountInString(m.Excerpt) > comprehend.MaxExcerpt {
@@ -335,9 +330,7 @@ func TestExtract_Laws(t *testing.T) {
 				"summary": drawText(t, "summary"), "team": "platform",
 				"people": []string{"Bo", drawText(t, "person")},
 			})
-			if err != nil {
-				t.Fatal(err)
-			}
+			runtest.Must(t, err)
 			in.Metadata = text
 		}
 		got := comprehend.Extract(in)

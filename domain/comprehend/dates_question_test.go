@@ -10,6 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/annals-project/annals/domain/comprehend"
+	"github.com/annals-project/annals/internal/runtest"
 	_ "github.com/annals-project/annals/internal/seedtest" // a fixed seed
 )
 
@@ -228,9 +229,7 @@ func TestPeriods_Location(t *testing.T) {
 		{"yesterday", "2025-05-12T23:30:00Z", "2025-05-11T00:00:00Z/2025-05-12T00:00:00Z"},
 	} {
 		asked, err := time.Parse(time.RFC3339, tc.asked)
-		if err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, err)
 		got := comprehend.Periods(tc.text, asked)
 		if len(got) != 1 || got[0].Start.Format(time.RFC3339)+"/"+got[0].End.Format(time.RFC3339) != tc.want {
 			t.Errorf("%q at %s: got %v, want %s", tc.text, tc.asked, got, tc.want)

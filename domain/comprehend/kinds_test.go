@@ -12,6 +12,7 @@ import (
 
 	"github.com/annals-project/annals/domain/comprehend"
 	"github.com/annals-project/annals/domain/memory"
+	"github.com/annals-project/annals/internal/runtest"
 )
 
 // said is a sentence and the lines of one kind that it must give, in order; none for a sentence
@@ -365,9 +366,7 @@ type label struct {
 func readLabelled(t *testing.T) []labelled {
 	t.Helper()
 	text, err := os.ReadFile("testdata/labelled.txt")
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	in := comprehend.Input{DataPoint: dataPoint, Revision: 1}
 	var all []labelled
 	for line := range strings.Lines(string(text)) {

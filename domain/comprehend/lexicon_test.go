@@ -18,6 +18,7 @@ import (
 	"unicode"
 
 	"github.com/annals-project/annals/domain/comprehend"
+	"github.com/annals-project/annals/internal/runtest"
 )
 
 // vocabulary is every word that the grammar compares with: single words of its conditions, words of
@@ -32,9 +33,7 @@ func readVocabulary(t testing.TB) vocabulary {
 	t.Helper()
 	source := func(f fs.FileInfo) bool { return !strings.HasSuffix(f.Name(), "_test.go") }
 	packages, err := parser.ParseDir(token.NewFileSet(), ".", source, 0) //nolint:staticcheck // one folder, no build tags
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	named, listed := map[string]bool{}, map[string]bool{}
 	for _, p := range packages {
 		ast.Inspect(p, func(n ast.Node) bool {
@@ -46,9 +45,7 @@ func readVocabulary(t testing.TB) vocabulary {
 				return true
 			}
 			text, err := strconv.Unquote(literal.Value)
-			if err != nil {
-				t.Fatal(err)
-			}
+			runtest.Must(t, err)
 			words := strings.FieldsFunc(text, func(r rune) bool { return r == '|' || unicode.IsSpace(r) })
 			into := listed
 			if len(words) == 1 {
@@ -107,7 +104,7 @@ func (v vocabulary) sentence(n int, draw func(below int) int) string {
 
 // extractAll extracts from the text as content, as label and in metadata under the key, and returns
 // what panicked.
-func extractAll(t failer, text, author, key string) (panicked any) {
+func extractAll(t runtest.T, text, author, key string) (panicked any) {
 	defer func() { panicked = recover() }()
 	metadata, err := json.Marshal(map[string]any{
 		"summary": text, text: "Ana", key: text,

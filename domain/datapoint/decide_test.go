@@ -11,6 +11,7 @@ import (
 
 	"github.com/annals-project/annals/domain/datapoint"
 	"github.com/annals-project/annals/domain/event"
+	"github.com/annals-project/annals/internal/runtest"
 	_ "github.com/annals-project/annals/internal/seedtest"
 )
 
@@ -192,13 +193,9 @@ func TestMetadata_Changes(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			a, err := datapoint.CanonicalMetadata([]byte(tt.a))
-			if err != nil {
-				t.Fatal(err)
-			}
+			runtest.Must(t, err)
 			b, err := datapoint.CanonicalMetadata([]byte(tt.b))
-			if err != nil {
-				t.Fatal(err)
-			}
+			runtest.Must(t, err)
 			if same := string(a) == string(b); same != tt.same {
 				t.Errorf("same = %v: %s and %s", same, a, b)
 			}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/annals-project/annals/domain/estimate"
 	"github.com/annals-project/annals/domain/limit"
+	"github.com/annals-project/annals/internal/runtest"
 )
 
 var update = flag.Bool("update", false, "write the golden files")
@@ -25,9 +26,7 @@ var update = flag.Bool("update", false, "write the golden files")
 func rome(t testing.TB) *time.Location {
 	t.Helper()
 	zone, err := time.LoadLocation("Europe/Rome")
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	return zone
 }
 
@@ -50,9 +49,7 @@ func goldenOf(t *testing.T, f estimate.File) []byte {
 	enc.SetEscapeHTML(false)
 	enc.SetIndent("", "  ")
 	write := func(v any) {
-		if err := enc.Encode(v); err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, enc.Encode(v))
 	}
 	origin, err := estimate.Cut(t.Context(), f, rome(t), func(p estimate.Point) error {
 		g := goldenPoint{p.ID, p.Label, "", p.Identity, p.Audience, p.Content, p.Metadata}
@@ -122,9 +119,7 @@ func TestCut_Golden(t *testing.T) {
 		name = filepath.ToSlash(name)
 		t.Run(name, func(t *testing.T) {
 			content, err := os.ReadFile(path)
-			if err != nil {
-				t.Fatal(err)
-			}
+			runtest.Must(t, err)
 			f := estimate.File{Path: name, Content: string(content)}
 			got := goldenOf(t, f)
 			if again := goldenOf(t, f); !bytes.Equal(got, again) {
@@ -132,28 +127,20 @@ func TestCut_Golden(t *testing.T) {
 			}
 			golden := filepath.Join("testdata", "golden", strings.ReplaceAll(name, "/", "__")+".json")
 			if *update {
-				if err := os.WriteFile(golden, got, 0o600); err != nil {
-					t.Fatal(err)
-				}
+				runtest.Must(t, os.WriteFile(golden, got, 0o600))
 			}
 			want, err := os.ReadFile(golden)
-			if err != nil {
-				t.Fatal(err)
-			}
+			runtest.Must(t, err)
 			if diff := cmp.Diff(string(want), string(got)); diff != "" {
 				t.Errorf("-want +got:\n%s", diff)
 			}
 			var head struct{ Kind estimate.Kind }
-			if err := json.NewDecoder(bytes.NewReader(got)).Decode(&head); err != nil {
-				t.Fatal(err)
-			}
+			runtest.Must(t, json.NewDecoder(bytes.NewReader(got)).Decode(&head))
 			kinds[head.Kind]++
 		})
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	for _, kind := range estimate.Kinds() {
 		if kinds[kind] == 0 {
 			t.Errorf("no file is %s", kind)
@@ -168,9 +155,7 @@ func skipReason(t *testing.T, f estimate.File) string {
 	if skipped, ok := errors.AsType[*estimate.Skip](err); ok {
 		return skipped.Reason
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	return ""
 }
 
@@ -393,9 +378,7 @@ func TestRecords_Private(t *testing.T) {
 		`{"name":"annals","private":true,"description":"a repository"}` + "\n" + `{"name":"b","private":true}`:          false,
 	} {
 		f, err := estimate.Decoded(t.Context(), "export.jsonl", "", []byte(content))
-		if err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, err)
 		_, err = estimate.Cut(t.Context(), f, time.UTC, func(estimate.Point) error { return nil })
 		if _, is := errors.AsType[*estimate.Skip](err); is != skipped || err != nil && !is {
 			t.Errorf("%s: %v, skipped %t", content, err, is)

@@ -18,6 +18,7 @@ import (
 	"golang.org/x/text/encoding/simplifiedchinese"
 
 	"github.com/annals-project/annals/domain/estimate"
+	"github.com/annals-project/annals/internal/runtest"
 )
 
 // mailCase is a mail with what must be kept and left out of it.
@@ -187,9 +188,7 @@ func TestCut_MailRemarks(t *testing.T) {
 		content = append(content, p.Content)
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	got := map[estimate.RemarkCode]int{}
 	for _, r := range origin.Remarks {
 		got[r.Code] = r.Count
@@ -377,9 +376,7 @@ func FuzzText(f *testing.F) {
 		raw = shaped(raw, shape, times)
 		for _, name := range []string{"a.eml", "a.mbox", "a.txt", "a.html"} {
 			file, err := estimate.Decoded(t.Context(), name, "", []byte(raw))
-			if err != nil {
-				t.Fatal(err)
-			}
+			runtest.Must(t, err)
 			if !utf8.ValidString(file.Content) || len(file.Content) > 4*len(raw)+100 {
 				t.Fatalf("%q becomes %q", raw, file.Content)
 			}
@@ -438,9 +435,7 @@ func TestText_CharsetNames(t *testing.T) {
 		"iso8859_2": charmap.ISO8859_2, "x-mac-cyrillic": charmap.MacintoshCyrillic, "koi8r": charmap.KOI8R, "x-unknown": charmap.Windows1251,
 	} {
 		want, err := charset.NewDecoder().String("\xcb\xee\xe4\xea\xe0")
-		if err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, err)
 		mail := "From: a@b\nTo: c@d\nContent-Type: text/plain; charset=" + name + "\n\n\xcb\xee\xe4\xea\xe0\n"
 		f, err := estimate.Decoded(t.Context(), "a.eml", "", []byte(mail))
 		if err != nil || !strings.HasSuffix(strings.TrimSpace(f.Content), want) {

@@ -15,6 +15,7 @@ import (
 	"github.com/annals-project/annals/domain/estimate"
 	"github.com/annals-project/annals/domain/limit"
 	"github.com/annals-project/annals/internal/hostilefiles"
+	"github.com/annals-project/annals/internal/runtest"
 )
 
 // longPath has as many bytes as a path may.
@@ -29,9 +30,7 @@ func TestPlan_KeepsFewBytes(t *testing.T) {
 	runtime.ReadMemStats(&before)
 	p := planOf(t, limit.EstimateRows, f)
 	e, err := p.Estimate(t.Context(), estimate.Room{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	runtime.GC()
 	runtime.ReadMemStats(&after)
 	if e.Points != rows {
@@ -57,9 +56,7 @@ func TestPlan_EqualIDsInLinearTime(t *testing.T) {
 		return after.TotalAlloc - before.TotalAlloc
 	}
 	file := func(p *estimate.Plan, path, content string) {
-		if err := p.AddFile(t.Context(), estimate.File{Path: path, Content: content}); err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, p.AddFile(t.Context(), estimate.File{Path: path, Content: content}))
 	}
 	for name, add := range map[string]func(p *estimate.Plan, n int){
 		"files": func(p *estimate.Plan, n int) {
@@ -106,14 +103,10 @@ func TestPlan_BoundsOfWork(t *testing.T) {
 		p := estimate.NewPlan(time.UTC, -1)
 		p.Use(c.kept, c.made)
 		for _, f := range []estimate.File{note, table, note} {
-			if err := p.AddFile(t.Context(), f); err != nil {
-				t.Fatal(err)
-			}
+			runtest.Must(t, p.AddFile(t.Context(), f))
 		}
 		e, err := p.Estimate(t.Context(), estimate.Room{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, err)
 		if got := e.Files[1].Skipped; (got == "") != (c.skipped == "") || !strings.Contains(got, c.skipped) {
 			t.Errorf("%s: skipped because it %q", name, got)
 		}
@@ -186,9 +179,7 @@ func TestEstimate_Windows(t *testing.T) {
 func TestEstimate_WindowOfAnotherFile(t *testing.T) {
 	f := estimate.File{Path: "t.csv", Content: "id\n1\n2\n"}
 	e, err := planOf(t, -1, f).Estimate(t.Context(), estimate.Room{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	for _, content := range []string{"id\n1\n", "id\n1\n3\n", " "} {
 		_, err := e.Window(t.Context(), 0, estimate.Source{File: func(int) (estimate.File, error) {
 			return estimate.File{Path: f.Path, Content: content}, nil
@@ -212,9 +203,7 @@ func TestPlan_EndsWithContext(t *testing.T) {
 		t.Errorf("estimate: %v after %d checks", err, ctx.checks)
 	}
 	e, err := p.Estimate(t.Context(), estimate.Room{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	ctx = &checked{Context: t.Context(), last: 3}
 	source := estimate.Source{File: func(int) (estimate.File, error) { return f, nil }}
 	if _, err := e.Window(ctx, 0, source); !errors.Is(err, context.Canceled) || ctx.checks != 3 {

@@ -15,15 +15,14 @@ import (
 
 	"github.com/annals-project/annals/domain/estimate"
 	"github.com/annals-project/annals/domain/limit"
+	"github.com/annals-project/annals/internal/runtest"
 )
 
 func planOf(t *testing.T, shown int, files ...estimate.File) *estimate.Plan {
 	t.Helper()
 	p := estimate.NewPlan(time.UTC, shown)
 	for _, f := range files {
-		if err := p.AddFile(t.Context(), f); err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, p.AddFile(t.Context(), f))
 	}
 	return p
 }
@@ -44,16 +43,12 @@ func estimateOf(t *testing.T, shown int, room estimate.Room, files ...estimate.F
 func estimatedOf(t *testing.T, p *estimate.Plan, room estimate.Room, files []estimate.File) estimated {
 	t.Helper()
 	made, err := p.Estimate(t.Context(), room)
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	e := estimated{Estimate: made, Batches: slices.Collect(made.Batches())}
 	source := estimate.Source{File: func(i int) (estimate.File, error) { return files[i], nil }}
 	for len(e.Rows) < e.Shown {
 		rows, err := made.Window(t.Context(), len(e.Rows), source)
-		if err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, err)
 		e.Rows = append(e.Rows, rows...)
 	}
 	return e
@@ -105,9 +100,7 @@ func TestPlan_Keys(t *testing.T) {
 	base := estimate.File{Path: "a.txt", Content: "tea"}
 	key := func(f estimate.File, zone *time.Location) string {
 		p := estimate.NewPlan(zone, 0)
-		if err := p.AddFile(t.Context(), f); err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, p.AddFile(t.Context(), f))
 		return estimatedOf(t, p, estimate.Room{}, nil).Batches[0].IdempotencyKey
 	}
 	first := key(base, time.UTC)
@@ -136,9 +129,7 @@ func TestPlan_Batches(t *testing.T) {
 	sizes := func(items ...estimate.Point) (list []int) {
 		p := estimate.NewPlan(time.UTC, 0)
 		for _, i := range items {
-			if err := p.AddItem(i); err != nil {
-				t.Fatal(err)
-			}
+			runtest.Must(t, p.AddItem(i))
 		}
 		for _, b := range estimatedOf(t, p, estimate.Room{}, nil).Batches {
 			list = append(list, b.Points)
@@ -172,9 +163,7 @@ func TestPlan_Batches(t *testing.T) {
 func TestPlan_Fits(t *testing.T) {
 	p := estimate.NewPlan(time.UTC, 0)
 	for i, size := range []int{350, 351, 1} { // 1, 2 and 1 credits
-		if err := p.AddItem(estimate.Point{ID: fmt.Sprint(i), Content: strings.Repeat("x", size)}); err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, p.AddItem(estimate.Point{ID: fmt.Sprint(i), Content: strings.Repeat("x", size)}))
 	}
 	for _, c := range []struct {
 		credits, points *int64
@@ -247,9 +236,7 @@ func TestPlan_Bounds(t *testing.T) {
 	p := estimate.NewPlan(time.UTC, -1)
 	big := strings.Repeat("x", limit.ContentBytes)
 	for i := range (limit.EstimateFull - 1) / limit.ContentBytes {
-		if err := p.AddItem(estimate.Point{ID: fmt.Sprint(i), Content: big}); err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, p.AddItem(estimate.Point{ID: fmt.Sprint(i), Content: big}))
 	}
 	if err := p.AddItem(estimate.Point{ID: "one more", Content: big}); !errors.Is(err, estimate.ErrContents) {
 		t.Errorf("one more: %v", err)

@@ -15,6 +15,7 @@ import (
 	"github.com/annals-project/annals/domain/limit"
 	"github.com/annals-project/annals/internal/hostilefiles"
 	"github.com/annals-project/annals/internal/mailboxes"
+	"github.com/annals-project/annals/internal/runtest"
 )
 
 // checked is a context that counts how often it is checked. It ends with the check that is the last.
@@ -79,9 +80,7 @@ func TestCut_EndsWithContext(t *testing.T) {
 	const size = 1 << 17
 	for _, f := range append(shortPaths(hostilefiles.Make(1, size)), ordinary(size)...) {
 		all, err := cutWithin(t, f, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, err)
 		// A mail ends with its last part that is read, and an HTML page has no attributes of a long tag.
 		read := f.Kind != estimate.Email && !strings.HasSuffix(f.Path, ".html")
 		if least := len(f.Content) >> 16; read && !all.skipped && all.checks < least {
@@ -107,9 +106,7 @@ func TestCut_WorkIsLinear(t *testing.T) {
 		}
 		small, err := cutWithin(t, f, 0)
 		big, bigErr := cutWithin(t, twice[i], 0)
-		if err := errors.Join(err, bigErr); err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, errors.Join(err, bigErr))
 		if big.checks > small.checks*5/2+4 || big.allocated > small.allocated*5/2+1<<20 {
 			t.Errorf("%s: %d bytes take %+v, %d take %+v", f.Path, len(f.Content), small, len(twice[i].Content), big)
 		}
@@ -124,9 +121,7 @@ func TestCut_MemoryInUse(t *testing.T) {
 	const size = 1 << 17
 	for _, f := range append(shortPaths(hostilefiles.Make(2, size)), hostileFiles(size)...) {
 		all, err := cutWithin(t, f, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, err)
 		every, points := max(1, all.checks/2), int64(0)
 		var before, now runtime.MemStats
 		runtime.GC()
@@ -304,9 +299,7 @@ func longest() map[string]string {
 func processorTime(b *testing.B) time.Duration {
 	b.Helper()
 	var used syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &used); err != nil {
-		b.Fatal(err)
-	}
+	runtest.Must(b, syscall.Getrusage(syscall.RUSAGE_SELF, &used))
 	return time.Duration(used.Utime.Nano() + used.Stime.Nano())
 }
 
@@ -319,13 +312,9 @@ func BenchmarkPlan_LongestFile(b *testing.B) {
 			points, before := 0, processorTime(b)
 			for b.Loop() {
 				p := estimate.NewPlan(time.UTC, limit.EstimateRows)
-				if err := p.AddFile(b.Context(), estimate.File{Path: name, Content: content}); err != nil {
-					b.Fatal(err)
-				}
+				runtest.Must(b, p.AddFile(b.Context(), estimate.File{Path: name, Content: content}))
 				e, err := p.Estimate(b.Context(), estimate.Room{})
-				if err != nil {
-					b.Fatal(err)
-				}
+				runtest.Must(b, err)
 				if e.Files[0].Skipped != "" {
 					b.Fatal(e.Files[0].Skipped)
 				}
@@ -351,9 +340,7 @@ func BenchmarkPlan_ManyFiles(b *testing.B) {
 	for b.Loop() {
 		p := estimate.NewPlan(time.UTC, limit.EstimateRows)
 		for _, f := range files[:limit.EstimateFiles] {
-			if err := p.AddFile(b.Context(), f); err != nil {
-				b.Fatal(err)
-			}
+			runtest.Must(b, p.AddFile(b.Context(), f))
 		}
 		if _, err := p.Estimate(b.Context(), estimate.Room{}); err != nil {
 			b.Fatal(err)
@@ -372,9 +359,7 @@ func BenchmarkCut_Mailbox(b *testing.B) {
 	b.SetBytes(int64(box.Len()))
 	for b.Loop() {
 		f, err := estimate.Decoded(b.Context(), "a.mbox", "", []byte(box.String()))
-		if err != nil {
-			b.Fatal(err)
-		}
+		runtest.Must(b, err)
 		points := 0
 		if _, err := estimate.Cut(b.Context(), f, time.UTC, func(estimate.Point) error { points++; return nil }); err != nil {
 			b.Fatal(err)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/annals-project/annals/domain/estimate"
+	"github.com/annals-project/annals/internal/runtest"
 )
 
 // Each form is the same time, in the zone of Rome where it names none.
@@ -96,9 +97,7 @@ func TestTimeOf_Cases(t *testing.T) {
 	// What an abbreviation means depends on who writes it.
 	for zone, want := range map[string]string{"Asia/Shanghai": "02:15", "America/Chicago": "16:15", "Asia/Kolkata": "16:15"} {
 		place, err := time.LoadLocation(zone)
-		if err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, err)
 		if at, ok := estimate.ParseTime("12 Jan 2025 10:15 CST", place, false); !ok || at.UTC().Format("15:04") != want {
 			t.Errorf("CST in %s is %v, %v", zone, at, ok)
 		}

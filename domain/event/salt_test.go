@@ -8,6 +8,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/annals-project/annals/domain/event"
+	"github.com/annals-project/annals/internal/runtest"
 	_ "github.com/annals-project/annals/internal/seedtest" // a fixed seed
 )
 
@@ -78,9 +79,7 @@ func TestSplitSalt_UndoesWithSalt(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		members := rapid.MapOfN(rapid.String(), rapid.OneOf(rapid.String().AsAny(), rapid.Int().AsAny()), 1, 5).Draw(t, "members")
 		meta, err := json.Marshal(members)
-		if err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, err)
 		salt := [event.SaltSize]byte(rapid.SliceOfN(rapid.Byte(), event.SaltSize, event.SaltSize).Draw(t, "salt"))
 		salted := event.WithSalt(meta, salt)
 		rest, got, err := event.SplitSalt(salted)

@@ -8,6 +8,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/annals-project/annals/domain/instant"
+	"github.com/annals-project/annals/internal/runtest"
 	_ "github.com/annals-project/annals/internal/seedtest"
 )
 
@@ -97,9 +98,7 @@ func TestRead(t *testing.T) {
 		{"2025-05-12T24:00-0730", "2025-05-13T00:00:00-07:30", "2025-05-13T00:00:00-07:30", "2025-05-13T00:00:00-07:30"},
 	} {
 		w, err := instant.Read(c.in)
-		if err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, err)
 		got := [3]string{w.At.Format(time.RFC3339Nano), w.End().Format(time.RFC3339Nano), w.Last().Format(time.RFC3339Nano)}
 		if want := [3]string{c.at, c.end, c.last}; got != want {
 			t.Errorf("%s: got %s, want %s", c.in, got, want)

@@ -8,15 +8,14 @@ import (
 	"testing"
 
 	"github.com/annals-project/annals/domain/lexicon"
+	"github.com/annals-project/annals/internal/runtest"
 )
 
 // read returns the header of a data file and its entries.
 func read(t *testing.T, name string) (header string, entries []string) {
 	t.Helper()
 	text, err := os.ReadFile(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	for line := range strings.Lines(string(text)) {
 		if strings.HasPrefix(line, "#") {
 			header += line

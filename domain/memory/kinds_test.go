@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/annals-project/annals/domain/memory"
+	"github.com/annals-project/annals/internal/runtest"
 )
 
 // What clients read of the kinds names each of them, in the order of the table.
@@ -22,9 +23,7 @@ func TestKinds_AreDocumented(t *testing.T) {
 		"../../docs/concepts.md":     `(?s)(\| observation .*?)\n\n`,
 	} {
 		text, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, err)
 		found := regexp.MustCompile(pattern).FindStringSubmatch(string(text))
 		if found == nil {
 			t.Errorf("%s has no list of kinds", path)

@@ -7,15 +7,14 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/annals-project/annals/domain/metering"
+	"github.com/annals-project/annals/internal/runtest"
 )
 
 func TestOverride_NamedFieldsOnly(t *testing.T) {
 	got, err := metering.DefaultPlanTerms().
 		Override(`{"flex":{"allowanceTenths":12345,"projects":0,"webhooks":false},"payg":{"recallTenths":0,"evidenceCeiling":1},
 		"enterprise":{"retentionDays":365,"requestsPerMinute":1000000000},"self-hosted":{}}`)
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	want := metering.DefaultPlanTerms()
 	flex, payg, enterprise := want[metering.Flex], want[metering.PayAsYouGo], want[metering.Enterprise]
 	flex.AllowanceTenths, flex.Projects, flex.Webhooks = 12345, 0, false

@@ -1,15 +1,12 @@
 package organization_test
 
 import (
-	"errors"
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
 
 	"github.com/annals-project/annals/domain/event"
-	"github.com/annals-project/annals/domain/fault"
 	"github.com/annals-project/annals/domain/organization"
 )
 
@@ -107,13 +104,7 @@ func TestState_Offers(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			got, err := c.decide(folded(c.given...))
-			var code string
-			if f, is := errors.AsType[*fault.Error](err); is {
-				code = f.Code
-			}
-			if diff := cmp.Diff(c.want, got); diff != "" || code != c.code {
-				t.Errorf("code %q, want %q; events (-want +got):\n%s", code, c.code, diff)
-			}
+			checkDecided(t, c.want, got, c.code, err)
 		})
 	}
 }

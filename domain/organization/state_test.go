@@ -201,12 +201,23 @@ func TestState_ApproveGrant(t *testing.T) {
 		"while another one left": {[]event.Event{&joined, &other, &approved, &organization.MemberRemoved{MemberID: second}}, ""},
 	} {
 		events, err := folded(c.given...).ApproveGrant(approved)
-		var code string
-		if f, is := errors.AsType[*fault.Error](err); is {
-			code = f.Code
-		}
-		if code != c.code || (len(events) == 1) != (c.code == "") {
+		if code := codeOf(err); code != c.code || (len(events) == 1) != (c.code == "") {
 			t.Errorf("%s: %v, %v, want code %q", name, events, err, c.code)
 		}
+	}
+}
+
+func codeOf(err error) string {
+	if f, is := errors.AsType[*fault.Error](err); is {
+		return f.Code
+	}
+	return ""
+}
+
+// checkDecided compares what was decided, and the code of its refusal.
+func checkDecided(t *testing.T, want, got []event.Event, code string, err error) {
+	t.Helper()
+	if diff := cmp.Diff(want, got); diff != "" || codeOf(err) != code {
+		t.Errorf("code %q, want %q; events (-want +got):\n%s", codeOf(err), code, diff)
 	}
 }

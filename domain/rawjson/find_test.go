@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/annals-project/annals/internal/runtest"
 )
 
 // Each byte is read at most once, however many paths there are and however they overlap.
@@ -66,9 +68,7 @@ func FuzzEqualText(f *testing.F) {
 func TestEach(t *testing.T) {
 	var got []string
 	text := ` { "a" : "1" ,"\u0062":{"c":[1,2]}, "a":null,"":"x\"}" } `
-	if err := Check([]byte(text)); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, Check([]byte(text)))
 	for name, member := range Each([]byte(text)) {
 		got = append(got, fmt.Sprintf("%s=%s", name, member))
 	}

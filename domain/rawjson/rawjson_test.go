@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/annals-project/annals/domain/rawjson"
+	"github.com/annals-project/annals/internal/runtest"
 )
 
 func TestMembers(t *testing.T) {
@@ -96,9 +97,7 @@ func FuzzMembersAndElements(f *testing.F) {
 		switch rawjson.KindOf(text) {
 		case rawjson.Object:
 			var want map[string]json.RawMessage
-			if err := json.Unmarshal(text, &want); err != nil {
-				t.Fatal(err)
-			}
+			runtest.Must(t, json.Unmarshal(text, &want))
 			got, ok := rawjson.Members(text, "a", "b")
 			if !ok {
 				t.Fatal("an object is not taken for one")
@@ -110,9 +109,7 @@ func FuzzMembersAndElements(f *testing.F) {
 			}
 		case rawjson.Array:
 			var want, got []json.RawMessage
-			if err := json.Unmarshal(text, &want); err != nil {
-				t.Fatal(err)
-			}
+			runtest.Must(t, json.Unmarshal(text, &want))
 			for _, e := range rawjson.Elements(text) {
 				got = append(got, e)
 			}
@@ -126,9 +123,7 @@ func FuzzMembersAndElements(f *testing.F) {
 			}
 		case rawjson.String:
 			var want string
-			if err := json.Unmarshal(text, &want); err != nil {
-				t.Fatal(err)
-			}
+			runtest.Must(t, json.Unmarshal(text, &want))
 			if got, ok := rawjson.Text(text); !ok || got != want {
 				t.Fatalf("text %q, the decoder has %q", got, want)
 			}
@@ -142,9 +137,7 @@ func BenchmarkMembersOfABigBody(b *testing.B) {
 	text := []byte(`{"content":"` + strings.Repeat(`\u0041`, 1<<20) + `","id":"x"}`)
 	b.SetBytes(int64(len(text)))
 	for b.Loop() {
-		if err := rawjson.Check(text); err != nil {
-			b.Fatal(err)
-		}
+		runtest.Must(b, rawjson.Check(text))
 		if m, ok := rawjson.Members(text, "content", "id"); !ok || len(m) != 2 {
 			b.Fatal("not found")
 		}

@@ -12,6 +12,7 @@ import (
 	"github.com/annals-project/annals/domain/event"
 	"github.com/annals-project/annals/domain/reads"
 	"github.com/annals-project/annals/eventstore"
+	"github.com/annals-project/annals/internal/runtest"
 )
 
 func records(n int) (list []reads.Record) {
@@ -29,9 +30,7 @@ func records(n int) (list []reads.Record) {
 // that the event holds.
 func TestBatch_EachRecordHasAPathToTheRoot(t *testing.T) {
 	codec, err := eventstore.NewCodec(domain.Catalog)
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	for _, n := range []int{1, 2, 3, 7, 64, 65} {
 		list := records(n)
 		rooted, recorded, err := reads.Batch(uuid.New(), uuid.New(), list)
@@ -39,18 +38,14 @@ func TestBatch_EachRecordHasAPathToTheRoot(t *testing.T) {
 			t.Fatalf("%+v, %v", rooted, err)
 		}
 		stored, err := codec.Encode(recorded, 1, event.Meta{CommandID: uuid.New(), At: time.Unix(1, 0)})
-		if err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, err)
 		for i, r := range list {
 			leaf, err := r.Encode()
 			if err != nil || !bytes.Contains(stored.Data, leaf) {
 				t.Fatalf("the event does not hold the bytes of record %d: %v", i, err)
 			}
 			path, err := reads.Prove(list, i)
-			if err != nil {
-				t.Fatal(err)
-			}
+			runtest.Must(t, err)
 			root := tlog.Hash(rooted.Root)
 			if err := tlog.CheckRecord(path, int64(n), root, int64(i), tlog.RecordHash(leaf)); err != nil {
 				t.Errorf("record %d of %d: %v", i, n, err)

@@ -13,15 +13,14 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/annals-project/annals/domain/stream"
+	"github.com/annals-project/annals/internal/runtest"
 )
 
 // Another application may write streams whose names begin like ours. Only whole names of ours have a category.
 func TestCategory(t *testing.T) {
 	id := uuid.New()
 	address, err := stream.NewNamespaces(make([]byte, 32)).AddressName("ana@acme.example")
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	ours := map[string]string{
 		stream.Registry: stream.Registry, stream.Pipeline: stream.Pipeline, address: stream.Address,
 		stream.UsageName(id, "2026-11"): stream.Usage, stream.BlobName(id, uuid.New()): stream.Blob,
@@ -74,9 +73,7 @@ func TestCategory(t *testing.T) {
 // A category whose form is not known here would have the streams of other applications.
 func TestCategory_KnowsTheFormOfEach(t *testing.T) {
 	file, err := parser.ParseFile(token.NewFileSet(), "stream.go", nil, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	categories := 0
 	ast.Inspect(file, func(n ast.Node) bool {
 		spec, is := n.(*ast.ValueSpec)
@@ -88,9 +85,7 @@ func TestCategory_KnowsTheFormOfEach(t *testing.T) {
 			return true
 		}
 		category, err := strconv.Unquote(literal.Value)
-		if err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, err)
 		categories++
 		if got := stream.Category(category + "-1"); got != "" {
 			t.Errorf("category of %s-1 is %q", category, got)
@@ -127,9 +122,7 @@ func TestNamespaces_Of(t *testing.T) {
 	of := func(n stream.Namespaces, stored uuid.UUID) uuid.UUID {
 		t.Helper()
 		got, err := n.Of(stored)
-		if err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, err)
 		return got
 	}
 	keyed := of(one, id)

@@ -15,17 +15,14 @@ import (
 	"github.com/annals-project/annals/domain/fault"
 	"github.com/annals-project/annals/domain/limit"
 	"github.com/annals-project/annals/domain/webhook"
+	"github.com/annals-project/annals/internal/runtest"
 	_ "github.com/annals-project/annals/internal/seedtest"
 )
 
 //go:embed testdata
 var payloads embed.FS
 
-func compile(t interface {
-	Helper()
-	Fatal(...any)
-}, s webhook.Settings,
-) *webhook.Mapping {
+func compile(t runtest.T, s webhook.Settings) *webhook.Mapping {
 	t.Helper()
 	if s.Name == "" {
 		s.Name = "Tickets"
@@ -34,18 +31,14 @@ func compile(t interface {
 		s.ContentPath = "$"
 	}
 	m, err := s.Compile()
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	return m
 }
 
 func instantOf(t testing.TB, text string) time.Time {
 	t.Helper()
 	at, err := time.Parse(time.RFC3339Nano, text)
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	return at
 }
 
@@ -121,9 +114,7 @@ func TestMap_Systems(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			body, err := payloads.ReadFile("testdata/" + c.file)
-			if err != nil {
-				t.Fatal(err)
-			}
+			runtest.Must(t, err)
 			if diff := cmp.Diff(c.want, compile(t, c.settings).Map(body)); diff != "" {
 				t.Errorf("event (-want +got):\n%s", diff)
 			}
@@ -369,9 +360,7 @@ func TestSettings_Compile(t *testing.T) {
 
 func BenchmarkMap(b *testing.B) {
 	body, err := payloads.ReadFile("testdata/github.json")
-	if err != nil {
-		b.Fatal(err)
-	}
+	runtest.Must(b, err)
 	s := webhook.Settings{
 		ContentPath: "$.comment.body", OccurredAtPath: "$.comment.created_at", IDPath: "$.comment.node_id",
 		Filters: []webhook.Filter{filter(b, "$.action is created"), filter(b, "$.issue.labels[0].name contains bug")},

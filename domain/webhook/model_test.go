@@ -18,6 +18,7 @@ import (
 
 	"github.com/annals-project/annals/domain/limit"
 	"github.com/annals-project/annals/domain/webhook"
+	"github.com/annals-project/annals/internal/runtest"
 	_ "github.com/annals-project/annals/internal/seedtest"
 )
 
@@ -337,14 +338,10 @@ func TestCases_Webhooks(t *testing.T) {
 		t.Skip("ANNALS_TEST_CASES names no folder of cases")
 	}
 	text, err := os.ReadFile(filepath.Join(folder, "webhooks4.jsonl"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	for line := range bytes.Lines(text) {
 		var c eventCase
-		if err := json.Unmarshal(line, &c); err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, json.Unmarshal(line, &c))
 		if c.Headers["Content-Encoding"] != "" || c.Case == "H04" { // which of two late events counts is the store's
 			continue
 		}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/annals-project/annals/domain/limit"
 	"github.com/annals-project/annals/domain/webhook"
+	"github.com/annals-project/annals/internal/runtest"
 )
 
 func TestParsePath(t *testing.T) {
@@ -137,9 +138,7 @@ func FuzzMap(f *testing.F) {
 			return
 		}
 		number, err := json.Marshal(index)
-		if err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, err)
 		for _, path := range []string{"$", "$['" + name + "']", "$[" + string(number) + "]", "$['" + name + "'][" + string(number) + "]"} {
 			m := compile(t, webhook.Settings{ContentPath: path, OccurredAtPath: path, IDPath: path})
 			got := m.Map(body)

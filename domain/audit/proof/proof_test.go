@@ -16,14 +16,13 @@ import (
 	"github.com/annals-project/annals/domain/reads"
 	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/internal/auditfiles/auditfilestest"
+	"github.com/annals-project/annals/internal/runtest"
 )
 
 func policy(t testing.TB, keys []string, lines ...string) proof.Policy {
 	t.Helper()
 	p, err := proof.ParsePolicy(auditfilestest.Policy(keys, lines...))
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	return p
 }
 
@@ -45,9 +44,7 @@ func TestVerify_EachEvent(t *testing.T) {
 		for n := int64(0); n < size; n += 1 + size/20 {
 			e := l.Events[n]
 			record, err := e.Record()
-			if err != nil {
-				t.Fatal(err)
-			}
+			runtest.Must(t, err)
 			for _, full := range []bool{false, true} {
 				s, err := verify(p, l.Prove(t, n, size, checkpoint, l.Extra(t, n, full)))
 				if err != nil || s.Record != record || s.Index != n || s.Size != size || s.Origin != l.Origin {
@@ -111,20 +108,14 @@ func TestVerify_ReadRecord(t *testing.T) {
 		records[i] = reads.Record{ID: uuid.New(), Way: reads.Recall, By: "key:1"}
 	}
 	rooted, _, err := reads.Batch(l.Organization, uuid.New(), records)
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	n := l.Add(t, "reads-1", 0, rooted)
 	checkpoint := l.Checkpoint(t, n+1, l.Keys)
 	for i := range records {
 		text, err := records[i].Encode()
-		if err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, err)
 		path, err := reads.Prove(records, i)
-		if err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, err)
 		e := l.Extra(t, n, true)
 		e.Read = &proof.Read{Record: text, Number: int64(i), Size: int64(len(records)), Path: path}
 		s, err := verify(policy(t, l.Verifiers), l.Prove(t, n, n+1, checkpoint, e))
@@ -158,9 +149,7 @@ func TestFollow(t *testing.T) {
 		public := l.NewKey(t)
 		n := l.Add(t, name, int64(i), audit.KeyAdded{OrganizationID: l.Organization, Origin: l.Origin, Verifier: public})
 		file, err := proof.Parse(l.Prove(t, n, n+1, l.Checkpoint(t, n+1, l.Keys[i:]), l.Extra(t, n, true)))
-		if err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, err)
 		files = append([]proof.Proof{file}, files...)
 	}
 	first := policy(t, l.Verifiers[:1])
@@ -189,9 +178,7 @@ func TestFollow_Refused(t *testing.T) {
 		n := l.Add(t, of+stream.Name(stream.Audit, l.Organization), 0,
 			audit.KeyAdded{OrganizationID: l.Organization, Origin: l.Origin, Verifier: public})
 		file, err := proof.Parse(l.Prove(t, n, n+1, l.Checkpoint(t, n+1, keys), l.Extra(t, n, true)))
-		if err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, err)
 		followed := policy(t, l.Verifiers[:1]).Follow([]proof.Proof{file})
 		if _, err := followed.Open(l.Checkpoint(t, n+1, l.Keys[1:])); err == nil {
 			t.Errorf("%s: the new key is accepted", name)

@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/annals-project/annals/internal/runtest"
 )
 
 func TestRun(t *testing.T) {
@@ -18,28 +20,20 @@ func TestRun(t *testing.T) {
 		"cntlist.rev": "ground%1:17:01:: 1 34\ngrind%2:35:00:: 1 2\ndove%1:05:00:: 1 1\ndive%2:38:00:: 1 3\ndive%2:38:01:: 2 4\n" +
 			"found%2:41:00:: 1 5\nfind%2:39:00:: 1 9\ngood%3:00:01:: 1 7\nwell%4:02:00:: 1 6\n",
 	} {
-		if err := os.WriteFile(filepath.Join(from, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, os.WriteFile(filepath.Join(from, name), []byte(text), 0o600))
 	}
-	if err := run([]string{from, to}); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, run([]string{from, to}))
 	for name, want := range map[string]string{
 		"LICENSE":       "Free of charge.\n\nAs is.\n",
 		"irregular.txt": "better good\ndove dive\nfound find\nlaid lie\nlay lie\nwives wife\n",
 	} {
 		got, err := os.ReadFile(filepath.Join(to, name))
-		if err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, err)
 		if _, body, _ := strings.Cut(string(got), "its base.\n"); body != want && string(got) != want {
 			t.Errorf("%s is\n%s", name, got)
 		}
 	}
-	if err := os.WriteFile(filepath.Join(from, "cntlist.rev"), []byte("ground%1:17:01:: 1 many\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, os.WriteFile(filepath.Join(from, "cntlist.rev"), []byte("ground%1:17:01:: 1 many\n"), 0o600))
 	if err := run([]string{from, to}); err == nil || !strings.Contains(err.Error(), "line 1 of ") {
 		t.Errorf("a count that is none: %v", err)
 	}
