@@ -109,7 +109,7 @@ func saveMovedHeads(b *pgx.Batch, moved map[uuid.UUID]int) {
 		pgarray.Column(dataPoints, func(id uuid.UUID) int32 { return int32(moved[id]) }), work.LaneLive, work.LaneBulk)
 }
 
-// Counters are added to, as in save_counters.go.
+// Counters are added to, as in save.go.
 const (
 	addBulk = `insert into bulk as b (project_id, items, bytes)
 		select * from unnest($1::uuid[], $2::bigint[], $3::bigint[])

@@ -2,10 +2,10 @@
 // counters, and the work lists of the worker, the confirmer and the finisher.
 //
 // Start with schema.sql, then fold.go: a page of events is folded over the rows that it touches
-// (keys.go, load.go), and the changed rows are written at once (save.go). The other files are queries.
+// (project.go), and the changed rows are written at once (save.go). The other files are queries.
 //
 // The rows obey the erasure law: a rebuild after a data point was erased yields the same sends and
-// items as before, from the retained facts of the deletion alone (fold_deletion.go).
+// items as before, from the retained facts of the deletion alone (deletion.go).
 package datapoints
 
 import (
@@ -262,7 +262,7 @@ const selectBatches = `select id, data_points, bytes from batches where id = any
 // load reads the rows that a page touches in two round trips: those that the events name, then
 // those that these lead to.
 //
-// Of a data point with many items it reads about as many as rows; follow-ups do the rest (followup.go).
+// Of a data point with many items it reads about as many as rows; follow-ups do the rest (deletion.go).
 func load(ctx context.Context, tx pgx.Tx, k *keys, rows int) (*fold, error) {
 	f, first := newFold(), &pgx.Batch{}
 	readItems := items.Read(f.itemLoaded)

@@ -206,7 +206,7 @@ func (f *fold) countSends(b *pgx.Batch) {
 }
 
 const (
-	// addScopes adds to counters, as the statements of save_counters.go.
+	// addScopes adds to counters, as the other statements here.
 	addScopes = `insert into scopes as s (project_id, audience, live, memories)
 		select * from unnest($1::uuid[], $2::uuid[], $3::bigint[], $4::bigint[])
 		on conflict (project_id, audience) do update set live = s.live + excluded.live,

@@ -1,7 +1,7 @@
 -- Live data points with their revisions, and sends with their items. The deletion of a data point
 -- deletes its rows of data_points and revisions; its items stay, without text. Of a data point with very
 -- many revisions the deletion deletes the row of data_points alone: a follow-up deletes its revisions and
--- ends its items (followup.go).
+-- ends its items (deletion.go).
 create table data_points (
 	id           uuid primary key,
 	project_id   uuid not null,
@@ -18,7 +18,7 @@ create table data_points (
 	position     bigint not null,              -- of the newest revision or move
 	author       text,                         -- of the newest revision; null: none
 	label_key    text,                         -- what lists find its label by (labelKey in list.go); null: no label
-	-- What recall ranks the newest revision by (ranked.go).
+	-- What recall ranks the newest revision by (rows.go).
 	label         text,
 	size          bigint not null,             -- bytes of the content, metadata_size those of the metadata
 	metadata_size bigint not null,
@@ -61,7 +61,7 @@ create table revisions (
 );
 
 -- The phase is derived from the final phase, which events of the send's own stream set, and from the counts
--- of its items (derivePhase in send.go). An item that is not fanned out is in no count.
+-- of its items (derivePhase in rows.go). An item that is not fanned out is in no count.
 create table sends (
 	id               uuid primary key,
 	project_id       uuid not null,
@@ -147,7 +147,7 @@ create table items (
 	historic        boolean not null,           -- stored after a later effect
 	outcome         text not null,              -- created, updated, unchanged, moved, deleted
 	phase           text not null,              -- queued, processing, captured, failed, done; unindexed: captured,
-	                                            -- but its send failed on the index; erased: see item.go
+	                                            -- but its send failed on the index; erased: see rows.go
 	attempt         int not null,
 	failure_code    text,
 	failure_message text,

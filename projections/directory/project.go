@@ -2,9 +2,9 @@
 // belong to.
 //
 // Start with schema.sql, then fold.go: a page of events is folded over the rows that it touches
-// (load.go), and the changed rows are written at once (save.go). Rules are stored as audience.Compile
-// makes them, and an audience.Matcher matches them (rules.go). A page adjusts the counts of members
-// (count.go); those of a new rule are counted in slices after its page (recount.go). What decided who read
+// (project.go), and the changed rows are written at once (save.go). Rules are stored as audience.Compile
+// makes them, and an audience.Matcher matches them (fold_audience.go). A page adjusts the counts of members
+// (fold_audience.go); those of a new rule are counted in slices after its page. What decided who read
 // what in the past stays in tables of its own (past.go). The files query_*.go are the queries.
 //
 // The rows obey the erasure law: once a record is removed, a rebuild may find only the removal in its
@@ -77,7 +77,7 @@ func New(blobs eventstore.BlobReader, namespaces stream.Namespaces, logger *slog
 }
 
 // Apply folds a page of events over the rows that they touch, and writes one statement per table. The
-// members of rules that were put or recomputed are counted after the page (recount.go). An event that
+// members of rules that were put or recomputed are counted after the page (fold_audience.go). An event that
 // was applied before changes nothing.
 //
 // A blob that is missing or damaged counts as no traits, no members, or a rule that matches no

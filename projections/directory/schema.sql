@@ -100,7 +100,7 @@ create table audiences (
 	recomputed_at timestamptz not null,
 	member_count  bigint not null,              -- of a rule; 0 if fixed: see table members
 	outdated      boolean not null,             -- member_count is of the rule before, until a recount is done
-	recounting    boolean not null,             -- a recount runs or waits (recount.go)
+	recounting    boolean not null,             -- a recount runs or waits (fold_audience.go)
 	recounted_to  uuid not null,                -- the last identity that it has counted, zero: none
 	recounted     bigint not null,              -- the members up to there
 	position      bigint not null               -- of its newest event

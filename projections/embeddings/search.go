@@ -1,12 +1,14 @@
 package embeddings
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"math"
 	"math/bits"
 	"runtime"
 	"slices"
+	"sync"
 
 	"github.com/google/uuid"
 	"golang.org/x/sync/errgroup"
@@ -361,4 +363,127 @@ func widen(code []byte) []int16 {
 		wide[i] = int16(int8(c))
 	}
 	return wide
+}
+
+// Least returns the cosine from which a text has something in common with a query, if the query may read so many
+// vectors: the more there are, the nearer is the nearest of them by chance. 0 is no limit.
+type Least func(vectors int) float64
+
+// vectors counts those of the entries that the query may read.
+func (s *search) vectors() (count int) {
+	for i, own := range s.own {
+		if own != unknown {
+			count += s.col.entries[s.col.order[i]].count
+		}
+	}
+	return count
+}
+
+// unlike reports whether an exact cosine is too low for a hit.
+func (s *search) unlike(own float32) bool { return s.least > 0 && own < s.least }
+
+// dropUnlike leaves out the entries that are too unlike the text. The distribution and the windows know them already.
+func (s *search) dropUnlike() {
+	for i, own := range s.own {
+		if s.unlike(own) {
+			s.own[i] = unknown
+		}
+	}
+}
+
+// nearest is a chosen entry: its place in the order and its similarities.
+type nearest struct {
+	place       int
+	own, window float32
+}
+
+// refine returns the best of the chosen entries that are not too unlike the text. It compares all of them exactly, and
+// the neighbours only of the best: the others are ranked by the rough similarities of their neighbours, which it scales
+// to exact ones. roughly is the distribution of rough similarities.
+func (s *search) refine(chosen []int, roughly distribution) []Hit {
+	stretch := float32(s.ofOwn.deviation / roughly.deviation)
+	shift := float32(s.ofOwn.mean) - stretch*float32(roughly.mean)
+	stretched := func(i int) float32 {
+		if s.own[i] == unknown {
+			return unknown
+		}
+		return shift + stretch*s.own[i]
+	}
+	list := make([]nearest, 0, len(chosen))
+	for _, i := range chosen {
+		own := s.exactIfReadable(i)
+		if s.unlike(own) {
+			continue
+		}
+		before, after := unknown, unknown
+		if s.col.continues(i) {
+			before = stretched(i - 1)
+		}
+		if s.col.continues(i + 1) {
+			after = stretched(i + 1)
+		}
+		list = append(list, nearest{i, own, mean(own, before, after)})
+	}
+	list = s.rank(list, refining*s.q.Size)
+	for n, c := range list {
+		list[n].own, list[n].window = s.exactAt(c.place)
+	}
+	list = s.rank(list, s.q.Size)
+	hits := make([]Hit, len(list))
+	for n, c := range list {
+		hits[n] = s.hit(c.place, c.own, c.window)
+	}
+	return hits
+}
+
+// rank returns the size best of a list, best first.
+func (s *search) rank(list []nearest, size int) []nearest {
+	valueOf := s.values()
+	slices.SortFunc(list, func(a, b nearest) int {
+		return cmp.Compare(
+			rankKey(valueOf(b.own, b.window), b.place), rankKey(valueOf(a.own, a.window), a.place),
+		)
+	})
+	return list[:min(len(list), size)]
+}
+
+// unknown is the similarity of an entry that the query may not read, or that has no vector.
+const unknown = float32(-2)
+
+// distribution is what is usual for a similarity.
+type distribution struct{ mean, deviation float64 }
+
+// distributionOf ignores what is unknown.
+func distributionOf(values []float32) (d distribution, count int) {
+	var sum, squares float64
+	for _, v := range values {
+		if v != unknown {
+			sum, squares, count = sum+float64(v), squares+float64(v)*float64(v), count+1
+		}
+	}
+	if count == 0 {
+		return distribution{0, 1}, 0
+	}
+	d.mean = sum / float64(count)
+	d.deviation = math.Sqrt(max(0, squares/float64(count)-d.mean*d.mean))
+	return d, count
+}
+
+// standard returns how many standard deviations a similarity exceeds the usual one.
+func (d distribution) standard(similarity float32) float64 {
+	return (float64(similarity) - d.mean) / d.deviation
+}
+
+// given holds lists of values by the order of a column that searches gave back: they are as long as a project is large.
+// Who takes one writes all of it.
+var given sync.Pool
+
+// takeValues returns a list of a length. Its values are those of another search.
+func takeValues(length int) *[]float32 {
+	list, _ := given.Get().(*[]float32)
+	if list == nil || cap(*list) < length {
+		list = new(make([]float32, length))
+	}
+	*list = (*list)[:length]
+	return list
 }

@@ -2,6 +2,8 @@ package embeddings
 
 import (
 	"cmp"
+	"context"
+	"errors"
 	"log/slog"
 	"math"
 	"math/rand/v2"
@@ -9,6 +11,7 @@ import (
 	"runtime/debug"
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/uuid"
@@ -339,5 +342,244 @@ func TestSearch_AllocatesNothingForTheProject(t *testing.T) {
 	// Two lists of values took 8 bytes for each data point. The race detector forgets a quarter of what is given back.
 	if each := (after.TotalAlloc - before.TotalAlloc) / rounds; each > 4*points {
 		t.Errorf("a search allocates %d bytes", each)
+	}
+}
+
+// A data point below the least cosine is no hit. It counts in the windows of others, and is found by id.
+func TestSearch_Least(t *testing.T) {
+	list := []point{
+		{id: 1}, {id: 2, degrees: 40, minutes: 10}, {id: 3, degrees: 70, minutes: 20}, {id: 4, degrees: 90, minutes: 30},
+	}
+	scale, code, _ := memory.Quantize(direction(0))
+	for name, c := range map[string]struct {
+		least float64
+		want  []byte
+	}{
+		"no limit": {0, []byte{1, 2, 3, 4}}, "some": {0.5, []byte{1, 2}}, "all": {0.1, []byte{1, 2, 3}},
+		"one": {0.9, []byte{1}}, "none": {1.1, nil},
+	} {
+		s := newSearch(columnOf(t, list...), Query{Audiences: []uuid.UUID{uuid.Nil}, Size: 10}, scale, code)
+		var asked int
+		s.leastOf = func(vectors int) float64 { asked = vectors; return c.least }
+		hits, err := s.run(t.Context(), slog.New(slog.DiscardHandler))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []byte
+		for _, h := range hits {
+			got = append(got, h.DataPoint[15])
+		}
+		slices.Sort(got)
+		if !slices.Equal(got, c.want) || asked != len(list) {
+			t.Errorf("%s: %v of %d, want %v", name, got, asked, c.want)
+		}
+		byID := s.of([]uuid.UUID{{15: 1}, {15: 2}, {15: 3}, {15: 4}})
+		if len(byID) != len(list) {
+			t.Fatalf("%s: %d by id", name, len(byID))
+		}
+		for i, h := range byID {
+			if want := math.Cos(list[i].degrees * math.Pi / 180); !near(h.Cosine, want) {
+				t.Errorf("%s: cosine %v of %d, want %v", name, h.Cosine, h.DataPoint[15], want)
+			}
+		}
+		// The window of the second has the third in it, whatever the least cosine is.
+		want := (math.Cos(0) + math.Cos(40*math.Pi/180) + math.Cos(70*math.Pi/180)) / 3
+		if h := byID[1]; !near(h.Window*fewDeviation, want) {
+			t.Errorf("%s: window %v, want %v", name, h.Window*fewDeviation, want)
+		}
+	}
+}
+
+// In a large column too, every hit has an exact cosine of at least the least, and few of those that have it are lost.
+func TestSearch_LeastInLargeColumn(t *testing.T) {
+	const points, dims, size, least = 2 * maxExact, 384, 200, 0.3
+	random := rand.New(rand.NewPCG(5, 6))
+	topics := make([][]float32, 80)
+	for i := range topics {
+		topics[i] = randomVector(random, dims, nil)
+	}
+	col := new(column)
+	var changes []change
+	var ids []uuid.UUID
+	for n := range points {
+		scale, code, _ := memory.Quantize(randomVector(random, dims, topics[random.IntN(len(topics))]))
+		id := uuid.UUID{14: byte(n >> 8), 15: byte(n)}
+		ids = append(ids, id)
+		changes = append(changes, change{
+			entry: entry{id: id, revision: 1, at: int64(n)}, dims: dims,
+			packed: pack(&memory.Embedded{Dims: dims, Vectors: []memory.Vector{{Scale: scale, Code: code}}}),
+		})
+	}
+	col.apply(changes, nil)
+	for name, towards := range map[string][]float32{"a topic": topics[7], "nothing": randomVector(random, dims, nil)} {
+		scale, code, _ := memory.Quantize(towards)
+		s := newSearch(col, Query{Audiences: []uuid.UUID{uuid.Nil}, Size: size}, scale, code)
+		s.leastOf = func(int) float64 { return least }
+		hits, err := s.run(t.Context(), slog.New(slog.DiscardHandler))
+		if err != nil {
+			t.Fatal(err)
+		}
+		above := make(map[uuid.UUID]float64)
+		for _, h := range s.of(ids) {
+			if h.Cosine >= least {
+				above[h.DataPoint] = h.Cosine
+			}
+		}
+		for _, h := range hits {
+			if cosine, is := above[h.DataPoint]; !is || cosine != h.Cosine {
+				t.Errorf("%s: hit with cosine %v, by id %v", name, h.Cosine, cosine)
+			}
+		}
+		want := min(size, len(above))
+		if len(hits) < want*9/10 || name == "a topic" && want < 50 || name == "nothing" && want > 0 {
+			t.Errorf("%s: %d hits of %d above the least cosine", name, len(hits), len(above))
+		}
+	}
+}
+
+// A column over its limit forgets what changed longest ago, and works like one that never had it.
+func TestColumn_OverItsLimit(t *testing.T) {
+	const many = 200
+	col, whole := new(column), new(column)
+	col.limit = 50 * (entryBytes + 2 + 4 + 8)
+	var known []byte
+	for n := range many {
+		p := point{id: byte(n), degrees: float64(n % 90), minutes: n / 2, audience: byte(n % 3)}
+		if n%7 == 6 {
+			p.id = byte(n - 5) // a new revision of an earlier one
+		}
+		c := p.change(t, int64(n+1))
+		col.apply([]change{c}, nil)
+		col.forget()
+		whole.apply([]change{c}, nil)
+		if size := col.size.Load(); size > col.limit {
+			t.Fatalf("%d bytes after change %d, want at most %d", size, n, col.limit)
+		}
+		known = append(slices.DeleteFunc(known, func(id byte) bool { return id == p.id }), p.id)
+	}
+	if len(col.places) < 20 || len(col.places) >= len(known) {
+		t.Fatalf("%d of %d data points are left", len(col.places), len(known))
+	}
+	for i, id := range known {
+		_, has := col.places[point{id: id}.key()]
+		if want := i >= len(known)-len(col.places); has != want {
+			t.Errorf("data point %d of %d, in order of change: known %t, want %t", i, len(known), has, want)
+		}
+	}
+	// A deletion of what is forgotten changes nothing. What is left is found as in the whole column.
+	newest := point{id: known[len(known)-1]}.key()
+	for _, c := range []*column{col, whole} {
+		c.apply(nil, []removal{{point{id: known[0]}.key(), many}, {newest, many}})
+	}
+	scale, code, _ := memory.Quantize(direction(30))
+	q := Query{Audiences: []uuid.UUID{{}, {15: 1}}, Size: many}
+	hits := func(c *column) map[uuid.UUID]float64 {
+		found, err := newSearch(c, q, scale, code).run(t.Context(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		cosines := map[uuid.UUID]float64{}
+		for _, hit := range found {
+			cosines[hit.DataPoint] = hit.Cosine
+		}
+		return cosines
+	}
+	left, all := hits(col), hits(whole)
+	if len(left) == 0 || len(left) >= len(all) {
+		t.Errorf("%d hits, and %d in the whole column", len(left), len(all))
+	}
+	for id, cosine := range left {
+		if all[id] != cosine || id == newest {
+			t.Errorf("%s has the cosine %f, want %f", id, cosine, all[id])
+		}
+	}
+}
+
+// The projects that were searched longest ago are evicted, and no project takes more than half.
+func TestColumns_Evict(t *testing.T) {
+	c := NewColumns(nil, "m")
+	c.bytes = 100
+	sized := func(id byte, size int64) *column {
+		col := c.of(uuid.UUID{15: id})
+		col.asked.Store(int64(len(c.projects)))
+		col.size.Store(size)
+		return col
+	}
+	sized(1, 40)
+	sized(2, 40)
+	c.evict(sized(3, 50))
+	if len(c.projects) != 2 || c.projects[uuid.UUID{15: 1}] != nil {
+		t.Errorf("left are %d projects, want all but the one that was searched longest ago", len(c.projects))
+	}
+	if limit := c.of(uuid.UUID{15: 3}).limit; limit != 50 {
+		t.Errorf("one project may take %d of %d bytes, want half", limit, c.bytes)
+	}
+	if NewColumns(nil, "m").bytes != columnsBytes {
+		t.Error("columns do not have their bound")
+	}
+}
+
+// A dead endpoint costs the timeout once. A probe runs next to the recalls, and none waits for it.
+func TestFinder_DeadEndpoint(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		calls, dead := 0, true
+		f := NewFinder(func(ctx context.Context, _ string) ([]float32, error) {
+			calls++
+			if dead {
+				<-ctx.Done()
+				return nil, ctx.Err()
+			}
+			return []float32{1}, nil
+		}, NewColumns(nil, "m"), slog.New(slog.DiscardHandler))
+		ask := func(want time.Duration) {
+			t.Helper()
+			began := time.Now()
+			if found := f.Find(t.Context(), Query{Size: 1}, "text"); found != nil && len(found.Hits) > 0 {
+				t.Errorf("hits %v", found.Hits)
+			}
+			if took := time.Since(began); took != want {
+				t.Errorf("it took %s, want %s", took, want)
+			}
+			synctest.Wait()
+		}
+		ask(searchTimeout)
+		ask(0)
+		ask(0)
+		if up, without := f.Up(); up || without != 3 || calls != 1 {
+			t.Errorf("up %v, %d without, %d calls", up, without, calls)
+		}
+		<-time.After(firstPause)
+		ask(0) // starts a probe
+		if calls != 2 {
+			t.Errorf("%d calls", calls)
+		}
+		<-time.After(probeTimeout)
+		synctest.Wait()
+		ask(0) // now pauses for twice as long
+		if calls != 2 {
+			t.Errorf("%d calls within the second rest", calls)
+		}
+		dead = false
+		<-time.After(2 * firstPause)
+		ask(0)
+		if up, _ := f.Up(); !up || calls != 3 {
+			t.Errorf("up %v after %d calls", up, calls)
+		}
+		ask(0) // the model replies, but these columns have no database
+		if up, without := f.Up(); !up || without != 7 || calls != 4 {
+			t.Errorf("up %v, %d without, %d calls", up, without, calls)
+		}
+	})
+}
+
+func TestFinder_CancelledRecall(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	f := NewFinder(func(context.Context, string) ([]float32, error) {
+		cancel()
+		return nil, errors.New("canceled")
+	}, NewColumns(nil, "m"), slog.New(slog.DiscardHandler))
+	f.Find(ctx, Query{Size: 1}, "text")
+	if up, _ := f.Up(); !up {
+		t.Error("it rests")
 	}
 }

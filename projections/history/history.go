@@ -3,10 +3,10 @@
 // log when a page is shown, so that what left the log is in no history.
 //
 // The table entries has one Entry for each kind of event of the catalogue, and a test fails for a kind without one. A
-// new kind adds its entry to the file of its stream:
+// new kind adds its entry to entries.go:
 //
 //   - Text is its sentence. {by} is who caused it, {path|form} the value at a path of the payload in one of the forms
-//     of forms.go: "{by} gave {memberId|person} {access} in {projectId|project}". Cases are tried before it.
+//     below: "{by} gave {memberId|person} {access} in {projectId|project}". Cases are tried before it.
 //   - or Elsewhere is the reason why it has none, such as "stays in Requests". Such a kind has no row.
 //   - About names the things whose own page shows it, as "kind=path": "member=memberId". The project of an event needs
 //     no entry: it is the field projectId. The path @ is the id in the name of the stream.
@@ -21,8 +21,13 @@
 package history
 
 import (
+	"bytes"
+	"encoding/json"
 	"slices"
 	"strings"
+
+	"github.com/annals-project/annals/domain/stream"
+	"github.com/google/uuid"
 )
 
 // Entry is what History knows of one kind of event. It has a Text, or Elsewhere.
@@ -101,4 +106,82 @@ func KindOf(name string) string {
 		return name[:at]
 	}
 	return name
+}
+
+// The forms of values, besides "", which shows a text as it is.
+const (
+	// These name the thing of an id.
+	formPerson   = "person"
+	formKey      = "key"
+	formProject  = "project"
+	formWebhook  = "webhook"
+	formAudience = "audience"
+	// formIdentity and formDataPoint name a record and a text by the id in its stream.
+	formIdentity  = "identity"
+	formDataPoint = "datapoint"
+	// formMembers is the members of an audience, by name.
+	formMembers = "members"
+	formTime    = "time"
+	formNumber  = "number"
+	formCredits = "credits" // of tenths
+	formCount   = "count"   // of the items of a list
+	formList    = "list"
+	formRule    = "rule"    // of an audience, as a sentence
+	formTraits  = "traits"  // of an identity
+	formFilters = "filters" // of a webhook
+)
+
+// forms are all forms.
+var forms = []string{
+	"", formPerson, formKey, formProject, formWebhook, formAudience, formIdentity, formDataPoint, formMembers, formTime, formNumber,
+	formCredits, formCount, formList, formRule, formTraits, formFilters,
+}
+
+// The kinds of things that have a history, as About names them.
+const (
+	OfMember    = "member"
+	OfOffer     = "offer"
+	OfGrant     = "grant"
+	OfAgent     = "agent"
+	OfKey       = "key"
+	OfCaps      = "caps"
+	OfReads     = "reads"
+	OfWebhook   = "webhook"
+	OfAudience  = "audience"
+	OfIdentity  = "identity"
+	OfDataPoint = "datapoint"
+	OfSend      = "send"
+	OfDeletion  = "deletion"
+	OfErasure   = "erasure"
+)
+
+// streamID is the path of the id in the name of the stream.
+const streamID = "@"
+
+// idAt is the id or name at a path of an event, "" for none.
+func idAt(name string, payload any, path string) string {
+	if path == streamID {
+		return stream.Owner(name).String()
+	}
+	if id := plain(valueAt(payload, path)); id != uuid.Nil.String() {
+		return id
+	}
+	return ""
+}
+
+// blobAt is the reference to the blob that holds the value at a path, nil if the event holds it.
+func blobAt(payload any, path string) map[string]any {
+	if ref, is := valueAt(payload, path+"Blob").(map[string]any); is {
+		return ref
+	}
+	ref, _ := valueAt(payload, path+".blob").(map[string]any)
+	return ref
+}
+
+// decode decodes a payload, with its numbers as they are.
+func decode(data []byte) (payload any, err error) {
+	decoder := json.NewDecoder(bytes.NewReader(data))
+	decoder.UseNumber()
+	err = decoder.Decode(&payload)
+	return payload, err
 }

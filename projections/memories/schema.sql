@@ -11,7 +11,7 @@ create table memories (
 	excerpt       bytea not null,
 	span_start    int not null,
 	span_end      int not null,
-	subject       uuid,                         -- only compared, so it is a hash (TextKey in save.go); null for none
+	subject       uuid,                         -- only compared, so it is a hash (TextKey in project.go); null for none
 	attribute     uuid not null,
 	occurred_at   timestamptz not null,
 	resolved_from timestamptz,

@@ -6,6 +6,7 @@ package trace
 import (
 	"context"
 	_ "embed"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -13,10 +14,12 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/annals-project/annals/domain/datapoint"
 	"github.com/annals-project/annals/domain/deletion"
 	"github.com/annals-project/annals/domain/memory"
+	"github.com/annals-project/annals/domain/reads"
 	"github.com/annals-project/annals/domain/registry"
 	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/eventstore"
@@ -311,4 +314,65 @@ func (f *fold) save(ctx context.Context, tx pgx.Tx) error {
 		return fmt.Errorf("write the rows of the page: %w", err)
 	}
 	return nil
+}
+
+// Leaves finds what read records say of nodes.
+type Leaves struct{ DB *pgxpool.Pool }
+
+// selectLeaves finds revisions, and memories with the part of the text that they rest on.
+const selectLeaves = `select r.node_id, r.data_point, r.number, r.leaf, null::int, null::int
+	from trace.revisions r where r.node_id = any($1::uuid[]) and r.accepted is not null
+	union all select m.id, r.data_point, r.number, r.derived_leaf, t.span_start, t.span_end
+	from trace.memories m join trace.revisions r on r.node_id = m.node_id
+	left join memories.memories t on t.id = m.id
+	where m.id = any($1::uuid[]) and r.derived is not null`
+
+// Leaves returns what is known of nodes that are not erased, by their ids.
+func (q Leaves) Leaves(ctx context.Context, nodes []uuid.UUID) (map[uuid.UUID]reads.Shown, error) {
+	rows, err := q.DB.Query(ctx, selectLeaves, nodes)
+	if err != nil {
+		return nil, fmt.Errorf("find the leaves of nodes: %w", err)
+	}
+	found := make(map[uuid.UUID]reads.Shown, len(nodes))
+	var s reads.Shown
+	var from, to *int
+	_, err = pgx.ForEachRow(rows, []any{&s.Node, &s.DataPoint, &s.Revision, &s.Leaf, &from, &to}, func() error {
+		if s.Spans = nil; from != nil {
+			s.Spans = []reads.Span{{*from, *to}}
+		}
+		found[s.Node] = s
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("find the leaves of nodes: %w", err)
+	}
+	return found, nil
+}
+
+// memoryBytes is the most bytes of the memories of one revision that are read.
+const memoryBytes = 32 << 20
+
+// MemoriesOf reads the memories of an event, inline or from its blob.
+func MemoriesOf(ctx context.Context, blobs eventstore.BlobReader, e *memory.Derived) ([]memory.Memory, error) {
+	if e.Blob == nil {
+		return e.Memories, nil
+	}
+	if e.Blob.Size > memoryBytes {
+		return nil, &eventstore.BlobError{Stream: e.Blob.Stream, Detail: "more memories than are read"}
+	}
+	data, err := blobs.ReadBlob(ctx, *e.Blob)
+	if err != nil {
+		return nil, err
+	}
+	list, err := memory.Decode(data)
+	if err != nil {
+		return nil, &eventstore.BlobError{Stream: e.Blob.Stream, Detail: err.Error()}
+	}
+	return list, nil
+}
+
+// IsLost reports whether a blob is gone or damaged.
+func IsLost(err error) bool {
+	_, lost := errors.AsType[*eventstore.BlobError](err)
+	return lost
 }

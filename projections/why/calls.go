@@ -2,6 +2,7 @@ package why
 
 import (
 	"context"
+	"log/slog"
 	"net/http"
 	"net/url"
 	"slices"
@@ -22,7 +23,9 @@ import (
 	"github.com/annals-project/annals/internal/fields"
 	"github.com/annals-project/annals/internal/readlog"
 	"github.com/annals-project/annals/internal/requestlog"
+	"github.com/annals-project/annals/projections/access"
 	"github.com/annals-project/annals/projections/datapoints"
+	"github.com/annals-project/annals/projections/directory"
 )
 
 // requestLog reads the logged calls of a project.
@@ -294,4 +297,261 @@ func checkCount(name string, texts []string, problems *fields.Problems) {
 	if len(texts) > maxValues {
 		problems.Add(name, "occurs %d times: want at most %d", len(texts), maxValues)
 	}
+}
+
+// MaxSamples is how many of its last events a webhook offers as samples.
+const MaxSamples = 25
+
+// Sample is an event of a webhook whose body may be looked at, or sent again.
+type Sample struct {
+	requestlog.Entry
+	Bytes int64
+	// Lost is why the log does not have the body as it came, "" if it has.
+	Lost string
+}
+
+// Why a body is not there as it came.
+const (
+	lostExpired = "the body is not stored, or no longer"
+	lostCut     = "the body was cut in the log, which keeps its first 256 KiB"
+	lostUnread  = "the event was refused before its body was read"
+	lostKey     = "the body held an API key, which the log does not keep"
+)
+
+// lost returns why the body of an event is not there as it came, "" if it may be.
+func (q Calls) lost(e requestlog.Event, deleted bool, at time.Time) string {
+	switch {
+	case e.Status >= http.StatusBadRequest && e.Stored && e.Empty:
+		return lostUnread
+	case !e.Stored || deleted || !at.Before(q.expiry(e.ReceivedAt, e.Plan)):
+		return lostExpired
+	case e.Cut:
+		return lostCut
+	}
+	return ""
+}
+
+// expiry is when the bodies of a call are removed.
+func (q Calls) expiry(receivedAt time.Time, plan string) time.Time {
+	return receivedAt.AddDate(0, 0, q.PlanTerms.Of(metering.Plan(plan)).RetentionDays)
+}
+
+// Activity returns what webhooks of a project received in the 24 hours before an instant, and when the last event came.
+func (q Calls) Activity(
+	ctx context.Context, project auth.Project, webhooks []string, at time.Time,
+) (map[string]requestlog.Activity, error) {
+	return q.Log.Activity(ctx, project.ID, webhooks, at.Add(-24*time.Hour), at)
+}
+
+// Samples returns the last events of a webhook at an instant, newest first, at most MaxSamples.
+func (q Calls) Samples(ctx context.Context, project auth.Project, webhook string, at time.Time) ([]Sample, error) {
+	events, err := q.Log.Events(ctx, project.ID, webhook, MaxSamples)
+	if err != nil {
+		return nil, err
+	}
+	var dataPoints []uuid.UUID
+	for _, e := range events {
+		if e.DataPoint != nil {
+			dataPoints = append(dataPoints, *e.DataPoint)
+		}
+	}
+	deleted, err := q.Sends.Deleted(ctx, project, dataPoints)
+	if err != nil {
+		return nil, err
+	}
+	samples := make([]Sample, len(events))
+	for i, e := range events {
+		gone := e.DataPoint != nil && deleted[*e.DataPoint]
+		samples[i] = Sample{Entry: e.Entry, Bytes: e.Bytes, Lost: q.lost(e, gone, at)}
+	}
+	return samples, nil
+}
+
+// Body returns the body of an event of a webhook as it came, at an instant. The faults are not-found if the webhook has
+// no such event, and conflict with the reason if the body is not there as it came.
+func (q Calls) Body(
+	ctx context.Context, project auth.Project, webhook string, requestID uuid.UUID, at time.Time,
+) ([]byte, error) {
+	found, err := q.Event(ctx, project, webhook, requestID, at)
+	if err != nil {
+		return nil, err
+	}
+	return q.BodyOf(found, at)
+}
+
+// Event returns an event of a webhook at an instant. The fault is not-found if the webhook has no such event.
+func (q Calls) Event(
+	ctx context.Context, project auth.Project, webhook string, requestID uuid.UUID, at time.Time,
+) (CallDetail, error) {
+	found, err := q.Get(ctx, project, requestID, at)
+	if err == nil && (found.Webhook == nil || found.Webhook.ID != webhook) {
+		err = fault.New(fault.NotFound, fault.CodeNotFound, "the webhook has no event %s", requestID)
+	}
+	return found, err
+}
+
+// BodyOf returns the body of an event as it came, at the instant at which it was read. The fault is conflict with the
+// reason if it is not there as it came.
+func (q Calls) BodyOf(found CallDetail, at time.Time) ([]byte, error) {
+	e := requestlog.Event{Entry: found.Entry, Plan: found.Logged.Plan, Bytes: found.Logged.RequestBytes}
+	body := []byte{}
+	if p := found.Logged.Payload; p != nil {
+		body, e.Stored, e.Cut, e.Empty = p.Request, true, p.RequestTruncated, len(p.Request) == 0
+	}
+	why := q.lost(e, false, at)
+	if why == "" && int64(len(body)) != e.Bytes {
+		why = lostKey
+	}
+	if why != "" {
+		return nil, fault.New(fault.Conflict, fault.CodeConflict, "event %s: %s", found.Webhook.EventID, why)
+	}
+	return body, nil
+}
+
+// SourceIDs returns the source ids of the data points that calls are about. A deleted one is not in the map.
+func (q Calls) SourceIDs(ctx context.Context, project auth.Project, list []Call) (map[uuid.UUID]string, error) {
+	var dataPoints []uuid.UUID
+	for _, c := range list {
+		if c.DataPoint != nil {
+			dataPoints = append(dataPoints, *c.DataPoint)
+		}
+	}
+	return q.Sends.SourceIDs(ctx, project, dataPoints)
+}
+
+// MaxDropped is up to which number Taken counts dropped events.
+const MaxDropped = 1_000
+
+const (
+	// maxBodies is up to which number Taken counts calls, and maxProjects bounds the projects that it looks at.
+	maxBodies   = 10_000
+	maxProjects = 1_000
+)
+
+// Taken is what an erasure of a person takes besides what that person wrote, and what it leaves.
+type Taken struct {
+	// Bodies is how many calls of the project lose their bodies. Above maxBodies it is one more.
+	Bodies int `json:"bodies"`
+	// Dropped is how many events of webhooks were dropped and can be replayed only before. Above MaxDropped it is one
+	// more.
+	Dropped int `json:"droppedEvents"`
+	// Others is how many texts that others wrote hold the words of the name. HasMore is true if there may be more, and
+	// NotSearched if the search failed.
+	Others      int  `json:"textsOfOthers"`
+	HasMore     bool `json:"hasMoreTexts"`
+	NotSearched bool `json:"notSearched,omitempty"`
+	// Projects are the slugs of other projects of the organization that have a record of the identity. NotAll is true if
+	// the organization has more projects than were looked at.
+	Projects []string `json:"otherProjects"`
+	NotAll   bool     `json:"notAllProjects,omitempty"`
+}
+
+// BodiesAreMore and DroppedAreMore report counts that stopped.
+func (t Taken) BodiesAreMore() bool { return t.Bodies > maxBodies }
+
+// DroppedAreMore reports that the count stopped.
+func (t Taken) DroppedAreMore() bool { return t.Dropped > MaxDropped }
+
+// MostBodies and MostDropped are where the counts stop.
+func (Taken) MostBodies() int { return maxBodies }
+
+// MostDropped is where the count stops.
+func (Taken) MostDropped() int { return MaxDropped }
+
+// Takes finds what an erasure takes.
+type Takes struct {
+	Log interface {
+		CountBodies(ctx context.Context, project uuid.UUID, most int) (int, error)
+		DroppedEvents(
+			ctx context.Context, project uuid.UUID, webhooks []string, since time.Time, limit int,
+		) ([]requestlog.Event, error)
+	}
+	Trace     *Trace
+	Points    datapoints.Queries
+	Directory *directory.Queries
+	Access    access.Queries
+	Logger    *slog.Logger
+}
+
+// Taken returns what the erasure of an identity of a project takes at an instant. Each count is one bounded statement.
+func (q Takes) Taken(
+	ctx context.Context, organization uuid.UUID, project auth.Project, identity string, at time.Time,
+) (t Taken, err error) {
+	if t.Bodies, err = q.Log.CountBodies(ctx, project.ID, maxBodies+1); err != nil {
+		return t, err
+	}
+	hooks, err := q.Access.Webhooks(ctx, project)
+	if err != nil {
+		return t, err
+	}
+	ids := make([]string, len(hooks))
+	for i, w := range hooks {
+		ids[i] = w.ID
+	}
+	dropped, err := q.Log.DroppedEvents(ctx, project.ID, ids, at.Add(-requestlog.Retention), MaxDropped+1)
+	if err != nil {
+		return t, err
+	}
+	t.Dropped = len(dropped)
+	found, more, searched := q.Trace.Naming(ctx, project, identity)
+	if t.HasMore, t.NotSearched = more, searched != nil; searched != nil {
+		q.Logger.WarnContext(ctx, "texts that name a person are not searched", "err", searched)
+	}
+	if t.Others, err = q.Points.CountOfOthers(ctx, project.ID, found, identity); err != nil {
+		return t, err
+	}
+	return t, q.elsewhere(ctx, &t, organization, project, identity)
+}
+
+// elsewhere adds the other projects that know the identity.
+func (q Takes) elsewhere(
+	ctx context.Context, t *Taken, organization uuid.UUID, project auth.Project, identity string,
+) error {
+	projects, err := q.Access.Projects(ctx, organization)
+	if err != nil {
+		return err
+	}
+	if t.NotAll = len(projects) > maxProjects; t.NotAll {
+		projects = projects[:maxProjects]
+	}
+	records := make([]directory.Record, len(projects))
+	for i, p := range projects {
+		records[i] = directory.Record{ProjectID: p.ID, ID: stream.IdentityID(p.Namespace, identity)}
+	}
+	known, err := q.Directory.KnownRecords(ctx, records)
+	t.Projects = []string{}
+	for i, p := range projects {
+		if _, is := known[records[i]]; is && p.ID != project.ID {
+			t.Projects = append(t.Projects, p.Slug)
+		}
+	}
+	return err
+}
+
+// Naming returns data points of a project whose texts hold all words of a name, as a search of the roots does. more is
+// true if there may be others.
+func (s *Trace) Naming(ctx context.Context, project auth.Project, name string) (ids []uuid.UUID, more bool, err error) {
+	query, err := s.queryOf(ctx, project)
+	if err != nil {
+		return nil, false, err
+	}
+	query.Memories = 0
+	found, err := s.searchEither(ctx, query, name)
+	for id := range withAll(found.sources, found.terms) {
+		ids = append(ids, id)
+	}
+	return ids, len(found.sources) == searchHits, err
+}
+
+// DroppedEvents returns dropped events of some webhooks of a project that can be replayed at an instant, the oldest
+// first.
+func (q Calls) DroppedEvents(
+	ctx context.Context, project auth.Project, webhooks []string, at time.Time, limit int,
+) ([]requestlog.Event, error) {
+	return q.Log.DroppedEvents(ctx, project.ID, webhooks, at.Add(-requestlog.Retention), limit)
+}
+
+// MarkReplayed notes at an event by which call it was replayed.
+func (q Calls) MarkReplayed(ctx context.Context, event requestlog.Entry, as uuid.UUID) error {
+	return q.Log.MarkReplayed(ctx, event, as)
 }

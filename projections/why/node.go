@@ -1,17 +1,24 @@
 package why
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/annals-project/annals/domain/fault"
 	"github.com/annals-project/annals/domain/limit"
+	"github.com/annals-project/annals/domain/memory"
 	"github.com/annals-project/annals/domain/reads"
+	"github.com/annals-project/annals/domain/stream"
+	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/internal/auth"
+	"github.com/annals-project/annals/projections/trace"
 )
 
 // phaseDeleted is the phase of a node whose data point was deleted. The other phases are those of its
@@ -106,6 +113,15 @@ func (s *Trace) replaceSource(ctx context.Context, node *Node, near neighbours) 
 	if near.before != nil {
 		node.Replaced = &near.before.node
 	}
+	if near.after == nil {
+		node.Current = true
+		return nil
+	}
+	return s.replace(ctx, node, *near.after)
+}
+
+// replacePassage sets the revision that replaced that of a passage: recall shows passages of the newest one.
+func (s *Trace) replacePassage(ctx context.Context, node *Node, near neighbours) error {
 	if near.after == nil {
 		node.Current = true
 		return nil
@@ -237,52 +253,270 @@ func scanSends(rows pgx.Rows) (map[uuid.UUID]send, error) {
 	return found, rows.Err()
 }
 
-// claim is what comes before and after a claim on the same subject and attribute: what it superseded,
-// and what supersedes it since when.
-type claim struct {
-	earlier, later *uuid.UUID
-	at             *time.Time
+// The sides of a node that a lineage can reveal.
+const (
+	Inputs  = "inputs"
+	Outputs = "outputs"
+)
+
+// Side is the inputs or the outputs of a node.
+type Side struct {
+	Node uuid.UUID
+	Of   string
 }
 
-// otherClaims is SQL for the live claims of a project on the subject and attribute of claim m. It is
-// the rule by which recall supersedes, for a viewer that may read everything.
-const otherClaims = `select n.id, n.occurred_at from memories.memories n
-		cross join lateral (select from memories.captured where data_point = n.data_point and revision = n.revision offset 0) nk
-		cross join lateral (select from datapoints.data_points where id = n.data_point and project_id = $1 offset 0) nd
-		where n.project_id = $1 and n.subject = m.subject and n.attribute = m.attribute and n.kind = 'claim' and n.subject is not null
-			and n.occurred_at <= (select at from perspective) `
+// SidesOf reads the sides to reveal: the id of a node, a colon, inputs or outputs. Its fault is invalid-reveal.
+func SidesOf(reveal []string) ([]Side, error) {
+	var sides []Side
+	for _, text := range reveal {
+		node, of, _ := strings.Cut(text, ":")
+		id, err := uuid.Parse(node)
+		if err != nil || len(node) != 36 || of != Inputs && of != Outputs {
+			return nil, fault.New(fault.Invalid, fault.CodeInvalidReveal, "reveal is %.80q: want <id>:%s or <id>:%s",
+				text, Inputs, Outputs)
+		}
+		sides = append(sides, Side{Node: id, Of: of})
+	}
+	return sides, nil
+}
 
-const selectClaims = `with perspective as materialized (
-		select greatest($3::timestamptz, (select max(accepted_at) from datapoints.data_points where project_id = $1)) as at
-	)
-	select m.id, earlier.id, later.id, later.occurred_at
-	from unnest($2::uuid[]) c (id)
-	cross join lateral (select * from memories.memories where id = c.id offset 0) m
-	cross join lateral (select from memories.captured where data_point = m.data_point and revision = m.revision offset 0) k
-	left join lateral (` + otherClaims + `and (n.occurred_at, n.id) < (m.occurred_at, m.id)
-		order by n.occurred_at desc, n.id desc limit 1) earlier on true
-	left join lateral (` + otherClaims + `and (n.occurred_at, n.id) > (m.occurred_at, m.id)
-		order by n.occurred_at, n.id limit 1) later on true
-	where m.project_id = $1 and m.kind = 'claim' and m.subject is not null`
+// Edge records that Derived was built from Input.
+type Edge struct{ Input, Derived uuid.UUID }
 
-// claims reads what is before and after the claims among memories.
-func (s *Trace) claims(ctx context.Context, project auth.Project, ids []uuid.UUID) (map[uuid.UUID]claim, error) {
-	rows, err := s.DB.Query(ctx, selectClaims, project.ID, ids, s.Now())
+// Lineage is the nodes around a root. The root is the first of them. Hidden is how many nodes next to
+// those are not among them.
+type Lineage struct {
+	Root  Brief
+	Nodes []Brief
+	Edges []Edge
+	// Sides are, for each node, how many of its inputs and outputs are not shown.
+	Sides []HiddenSides
+	// Hidden is how many neighbours of the nodes are not shown.
+	Hidden int
+	// Deleted is set if the data point of the root was deleted; there are no nodes then.
+	Deleted *Deleted
+}
+
+// HiddenSides counts what is next to a node and not shown.
+type HiddenSides struct{ Inputs, Outputs int }
+
+// Lineage walks from a root over the revealed sides of the nodes that it reaches: all of them, or
+// without any the inputs of the root. Breadth first, at most limit nodes; the order is always the
+// same. Sides of nodes that it does not reach reveal nothing.
+func (g *Graph) Lineage(root uuid.UUID, all bool, reveal []Side, limit int) Lineage {
+	if !all && len(reveal) == 0 {
+		reveal = []Side{{root, Inputs}}
+	}
+	revealed := make(map[Side]struct{}, len(reveal))
+	for _, side := range reveal {
+		revealed[side] = struct{}{}
+	}
+	shows := func(n int, side string) bool {
+		_, ok := revealed[Side{g.nodes[n], side}]
+		return all || ok
+	}
+	order, shown := []int{g.byID[root]}, make([]bool, len(g.nodes))
+	shown[order[0]] = true
+	visit := func(neighbours []int) {
+		for _, n := range neighbours {
+			if !shown[n] && len(order) < limit {
+				shown[n], order = true, append(order, n)
+			}
+		}
+	}
+	for at := 0; at < len(order); at++ {
+		if n := order[at]; shows(n, Inputs) {
+			visit(g.inputs[n])
+		}
+		if n := order[at]; shows(n, Outputs) {
+			visit(g.outputs[n])
+		}
+	}
+	l := Lineage{Root: g.brief(order[0]), Nodes: make([]Brief, len(order)), Edges: []Edge{}}
+	l.Sides = make([]HiddenSides, len(order))
+	hidden := map[int]struct{}{}
+	for i, n := range order {
+		l.Nodes[i] = g.brief(n)
+		for _, input := range g.inputs[n] {
+			if shown[input] {
+				l.Edges = append(l.Edges, Edge{Input: g.nodes[input], Derived: g.nodes[n]})
+			} else {
+				hidden[input] = struct{}{}
+				l.Sides[i].Inputs++
+			}
+		}
+		for _, output := range g.outputs[n] {
+			if !shown[output] {
+				hidden[output] = struct{}{}
+				l.Sides[i].Outputs++
+			}
+		}
+	}
+	l.Hidden = len(hidden)
+	return l
+}
+
+// Kept is whether the log still has a text that was shown.
+type Kept string
+
+// The answers.
+const (
+	KeptAsStored Kept = "as-stored" // the event of the text has the leaf record of the read record
+	KeptDiffers  Kept = "differs"   // it has another one: the log or the record was changed
+	KeptUnproved Kept = "unproved"  // the read record has no leaf record
+	KeptErased   Kept = "erased"
+	KeptUnknown  Kept = "unknown" // the project has no such text
+)
+
+// ShownText is a text that a read record names, as the log has it.
+type ShownText struct {
+	Kept     Kept   `json:"kept"`
+	SourceID string `json:"sourceId,omitempty"`
+	Kind     string `json:"kind,omitempty"`
+	// Text is the text, or its beginning if Cut is true.
+	Text string `json:"text,omitempty"`
+	Cut  bool   `json:"textCut,omitempty"`
+	// Parts are those of the text of the source that were shown, or that a memory rests on, as many as there is room for.
+	Parts []string `json:"parts,omitempty"`
+	// Deleted is when the data point was deleted and by which request, nil if it is not, or not known yet.
+	Deleted *Deleted `json:"deleted,omitempty"`
+}
+
+// selectPointDeleted finds the deletion of a data point of which no revision is known.
+const selectPointDeleted = `select null::uuid, data_point, 0, null::bigint, null::bigint, null::bigint, deleted_at, request_id
+	from trace.deleted where data_point = $1 and project_id = $2`
+
+// ShownText reads a text that a read record of a project names from the log, at most so many bytes of it, and compares
+// the record of its event.
+func (s *Trace) ShownText(
+	ctx context.Context, organization uuid.UUID, project auth.Project, of reads.Shown, most int,
+) (t ShownText, err error) {
+	at, known, err := s.locate(ctx, project, of.Node)
+	switch {
+	case err != nil:
+		return t, err
+	case !known && of.DataPoint != uuid.Nil:
+		at, err = scanLocation(s.DB.QueryRow(ctx, selectPointDeleted, of.DataPoint, project.ID))
+		if t.Kept = KeptUnknown; errors.Is(err, pgx.ErrNoRows) { // the read record names no text of it
+			return t, nil
+		}
+		if err != nil {
+			return t, fmt.Errorf("look for a deleted data point: %w", err)
+		}
+	case !known:
+		t.Kept = KeptUnknown
+		return t, nil
+	}
+	if at.deleted != nil {
+		return ShownText{Kept: KeptErased, Deleted: at.deleted}, nil
+	}
+	t, err = s.shownText(ctx, organization, at, of, most)
+	if errors.Is(err, errErased) { // the projection does not know the deletion yet
+		return ShownText{Kept: KeptErased}, nil
+	}
+	return t, err
+}
+
+func (s *Trace) shownText(
+	ctx context.Context, organization uuid.UUID, at location, of reads.Shown, most int,
+) (t ShownText, err error) {
+	r, err := replaySource(ctx, s.Journal, at)
 	if err != nil {
-		return nil, fmt.Errorf("read claims: %w", err)
+		return t, err
 	}
-	defer rows.Close()
-	found := map[uuid.UUID]claim{}
-	for rows.Next() {
-		var id uuid.UUID
-		var c claim
-		if err := rows.Scan(&id, &c.earlier, &c.later, &c.at); err != nil {
-			return nil, fmt.Errorf("read claims: %w", err)
-		}
-		if c.at != nil {
-			*c.at = c.at.UTC()
-		}
-		found[id] = c
+	source, err := wholeContent(ctx, s.Journal, r)
+	if err != nil {
+		return t, err
 	}
-	return found, rows.Err()
+	t.SourceID, t.Kind, t.Kept = r.Accepted.Effect.SourceID, KindSource, KeptUnproved
+	if of.Node == at.node {
+		t.Text = source
+		if len(of.Leaf) > 0 {
+			t.Kept, err = s.compareSource(ctx, organization, at, of.Leaf)
+		}
+	} else {
+		t.Kind = KindMemory
+		t.Text, t.Kept, err = s.shownMemory(ctx, organization, at, of)
+	}
+	if err != nil {
+		return t, err
+	}
+	left := most
+	for _, span := range of.Spans {
+		if left > 0 && span[0] >= 0 && span[0] <= span[1] && span[1] <= len(source) {
+			part, _ := cutBytes(source[span[0]:span[1]], left)
+			t.Parts, left = append(t.Parts, part), left-len(part)
+		}
+	}
+	t.Text, t.Cut = cutBytes(t.Text, most)
+	return t, nil
+}
+
+// shownMemory finds the memories of a revision with a leaf record, else the newest ones: they may have been derived
+// again since.
+func (s *Trace) shownMemory(
+	ctx context.Context, organization uuid.UUID, at location, of reads.Shown,
+) (text string, kept Kept, err error) {
+	kept = KeptUnproved
+	if len(of.Leaf) > 0 {
+		kept = KeptDiffers
+	}
+	var newest, found *memory.Derived
+	err = s.Journal.Scan(ctx, stream.Name(stream.Memory, at.dataPoint), 0, func(e eventstore.DecodedEvent) (bool, error) {
+		derived, is := e.Event.(*memory.Derived)
+		if !is || derived.Revision != at.number {
+			return true, nil
+		}
+		newest = derived
+		was, err := compare(e, organization, of.Leaf)
+		if was == KeptAsStored {
+			found, kept = derived, was
+		}
+		return found == nil, err
+	})
+	if found == nil {
+		found = newest
+	}
+	if err != nil || found == nil {
+		return "", kept, erasedOr(err)
+	}
+	list, err := trace.MemoriesOf(ctx, s.Journal, found)
+	if err != nil && !trace.IsLost(err) {
+		return "", kept, err
+	}
+	for _, m := range list {
+		if m.ID == of.Node {
+			return m.Content, kept, nil
+		}
+	}
+	return "", kept, nil
+}
+
+// compareSource compares the record of the event that accepted a revision.
+func (s *Trace) compareSource(ctx context.Context, organization uuid.UUID, at location, leaf []byte) (Kept, error) {
+	e, ok, err := s.Journal.At(ctx, stream.Name(stream.DataPoint, at.dataPoint), eventstore.Revision(*at.accepted))
+	if err != nil || !ok {
+		return "", erasedOr(err)
+	}
+	return compare(e, organization, leaf)
+}
+
+// compare compares the record of an event with the one that a read record has.
+func compare(e eventstore.DecodedEvent, organization uuid.UUID, leaf []byte) (Kept, error) {
+	is, err := e.Kept(organization)
+	if err != nil {
+		return "", fmt.Errorf("compare the record of a text: %w", err)
+	}
+	if bytes.Equal(is.Record[:], leaf) {
+		return KeptAsStored, nil
+	}
+	return KeptDiffers, nil
+}
+
+// cutBytes returns at most so many bytes of a text, in full characters, and whether there are more.
+func cutBytes(text string, most int) (start string, more bool) {
+	if len(text) <= most {
+		return text, false
+	}
+	return wholeCharacters([]byte(text[:most])), true
 }

@@ -1,9 +1,12 @@
 package why
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -11,11 +14,16 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/annals-project/annals/domain/blob"
+	"github.com/annals-project/annals/domain/datapoint"
+	"github.com/annals-project/annals/domain/fault"
 	"github.com/annals-project/annals/domain/limit"
 	"github.com/annals-project/annals/domain/reads"
+	"github.com/annals-project/annals/domain/recall"
+	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/internal/auth"
 	"github.com/annals-project/annals/internal/cursor"
 	"github.com/annals-project/annals/internal/fields"
+	"github.com/annals-project/annals/projections/recallindex"
 	"github.com/annals-project/annals/projections/trace"
 )
 
@@ -70,7 +78,11 @@ func (s *Trace) Roots(ctx context.Context, project auth.Project, q RootsQuery) (
 	if roots.Sources, err = s.sourceRoots(ctx, project, q, f); err != nil {
 		return Roots{}, fmt.Errorf("list sources: %w", err)
 	}
-	if roots.Memories, err = s.memoryRoots(ctx, project, q, f); err != nil {
+	passage, err := s.passageRoot(ctx, project, q)
+	if err == nil {
+		roots.Memories, err = s.memoryRoots(ctx, project, q, f, passage...)
+	}
+	if err != nil {
 		return Roots{}, fmt.Errorf("list memories: %w", err)
 	}
 	err = show(ctx, reads.Roots, roots.Sources.Nodes, idOfRoot)
@@ -239,7 +251,10 @@ const (
 		) m`
 )
 
-func (s *Trace) memoryRoots(ctx context.Context, project auth.Project, q RootsQuery, f filter) (RootPage, error) {
+// memoryRoots lists memories, and also some roots that no table has.
+func (s *Trace) memoryRoots(
+	ctx context.Context, project auth.Project, q RootsQuery, f filter, also ...Root,
+) (RootPage, error) {
 	from := after(q.AfterMemories)
 	source, args := newestMemories, []any{project.ID, from.At, from.ID, q.First + 1}
 	switch {
@@ -272,8 +287,13 @@ func (s *Trace) memoryRoots(ctx context.Context, project auth.Project, q RootsQu
 	if err := rows.Err(); err != nil {
 		return RootPage{}, err
 	}
-	if cursors, err = s.addPassage(ctx, project, q, &page, cursors); err != nil {
-		return RootPage{}, err
+	for _, r := range also {
+		own := Cursor{At: r.CreatedAt, ID: r.ID}
+		place := slices.IndexFunc(cursors, func(c Cursor) bool { return isAfter(c, own) })
+		if place < 0 {
+			place = len(cursors)
+		}
+		page.Nodes, cursors = slices.Insert(page.Nodes, place, r), slices.Insert(cursors, place, own)
 	}
 	page.end(q.First, cursors)
 	claims, err := s.claims(ctx, project, ids)
@@ -284,6 +304,85 @@ func (s *Trace) memoryRoots(ctx context.Context, project auth.Project, q RootsQu
 		page.Nodes[n].Current = page.Nodes[n].Current && claims[page.Nodes[n].ID].later == nil
 	}
 	return page, nil
+}
+
+// passageRoot returns the passage that a search names, if a list of memories that begins there has it. A passage of a
+// deleted data point is not a root.
+func (s *Trace) passageRoot(ctx context.Context, project auth.Project, q RootsQuery) ([]Root, error) {
+	id, err := uuid.Parse(q.Search)
+	if err != nil {
+		return nil, nil // it is a source id, or words
+	}
+	if _, _, ok := datapoint.NodesOfPassage(id); !ok {
+		return nil, nil
+	}
+	n, err := s.Node(ctx, project, id)
+	if f, is := errors.AsType[*fault.Error](err); is && f.Code == fault.CodeNotFound {
+		return nil, nil
+	}
+	if err != nil || n.Deleted != nil || q.Ingestion != uuid.Nil && q.Ingestion != n.Ingestion ||
+		!isAfter(Cursor{At: n.CreatedAt, ID: id}, after(q.AfterMemories)) {
+		return nil, err
+	}
+	return []Root{{
+		Brief: n.Brief, SourceID: n.SourceID, Revision: n.Revision, OccurredAt: n.OccurredAt, CreatedAt: n.CreatedAt,
+		ReadyAt: n.ReadyAt, Current: n.Current, Phase: n.Phase,
+	}}, nil
+}
+
+// isAfter reports whether a node comes after another one in a list: newest first.
+func isAfter(c, other Cursor) bool {
+	return cmp.Or(c.At.Compare(other.At), compareIDs(c.ID, other.ID)) < 0
+}
+
+// claim is what comes before and after a claim on the same subject and attribute: what it superseded,
+// and what supersedes it since when.
+type claim struct {
+	earlier, later *uuid.UUID
+	at             *time.Time
+}
+
+// otherClaims is SQL for the live claims of a project on the subject and attribute of claim m. It is
+// the rule by which recall supersedes, for a viewer that may read everything.
+const otherClaims = `select n.id, n.occurred_at from memories.memories n
+		cross join lateral (select from memories.captured where data_point = n.data_point and revision = n.revision offset 0) nk
+		cross join lateral (select from datapoints.data_points where id = n.data_point and project_id = $1 offset 0) nd
+		where n.project_id = $1 and n.subject = m.subject and n.attribute = m.attribute and n.kind = 'claim' and n.subject is not null
+			and n.occurred_at <= (select at from perspective) `
+
+const selectClaims = `with perspective as materialized (
+		select greatest($3::timestamptz, (select max(accepted_at) from datapoints.data_points where project_id = $1)) as at
+	)
+	select m.id, earlier.id, later.id, later.occurred_at
+	from unnest($2::uuid[]) c (id)
+	cross join lateral (select * from memories.memories where id = c.id offset 0) m
+	cross join lateral (select from memories.captured where data_point = m.data_point and revision = m.revision offset 0) k
+	left join lateral (` + otherClaims + `and (n.occurred_at, n.id) < (m.occurred_at, m.id)
+		order by n.occurred_at desc, n.id desc limit 1) earlier on true
+	left join lateral (` + otherClaims + `and (n.occurred_at, n.id) > (m.occurred_at, m.id)
+		order by n.occurred_at, n.id limit 1) later on true
+	where m.project_id = $1 and m.kind = 'claim' and m.subject is not null`
+
+// claims reads what is before and after the claims among memories.
+func (s *Trace) claims(ctx context.Context, project auth.Project, ids []uuid.UUID) (map[uuid.UUID]claim, error) {
+	rows, err := s.DB.Query(ctx, selectClaims, project.ID, ids, s.Now())
+	if err != nil {
+		return nil, fmt.Errorf("read claims: %w", err)
+	}
+	defer rows.Close()
+	found := map[uuid.UUID]claim{}
+	for rows.Next() {
+		var id uuid.UUID
+		var c claim
+		if err := rows.Scan(&id, &c.earlier, &c.later, &c.at); err != nil {
+			return nil, fmt.Errorf("read claims: %w", err)
+		}
+		if c.at != nil {
+			*c.at = c.at.UTC()
+		}
+		found[id] = c
+	}
+	return found, rows.Err()
 }
 
 // times sets the times of a root in UTC.
@@ -328,4 +427,133 @@ func RootsQueryOf(values url.Values) (RootsQuery, error) {
 		q.Ingestion = id
 	}
 	return q, problems.Err()
+}
+
+// idOfRoot is the id of a node of a list of roots.
+func idOfRoot(r Root) uuid.UUID { return r.ID }
+
+// searchHits is how many documents of each group a search for words proposes at most.
+const searchHits = 400
+
+// search finds the data points and the memories of a search: the node or the source id that it names,
+// and the documents that contain all its words. What it finds may be deleted since.
+func (s *Trace) search(
+	ctx context.Context, project auth.Project, text string,
+) (dataPoints map[uuid.UUID]struct{}, memories []uuid.UUID, err error) {
+	dataPoints, memories = map[uuid.UUID]struct{}{stream.DataPointID(project.Namespace, text): {}}, []uuid.UUID{}
+	if id, err := uuid.Parse(text); err == nil {
+		at, ok, err := s.locate(ctx, project, id)
+		switch {
+		case err != nil:
+			return nil, nil, err
+		case ok && at.node == id:
+			dataPoints[at.dataPoint] = struct{}{}
+		case ok:
+			memories = append(memories, id)
+		}
+	}
+	query, err := s.queryOf(ctx, project)
+	if err != nil {
+		return nil, nil, err
+	}
+	found, err := s.searchEither(ctx, query, text)
+	if err != nil {
+		s.Logger.WarnContext(ctx, "search for roots failed", "err", err)
+		return nil, nil, fault.New(fault.Unavailable, fault.CodeServiceUnavailable, "memory cannot be searched now; retry")
+	}
+	for id := range withAll(found.sources, found.terms) {
+		dataPoints[id] = struct{}{}
+	}
+	for _, h := range found.memories {
+		if contains(h.Counts, found.terms) {
+			memories = append(memories, h.Memory)
+		}
+	}
+	return dataPoints, memories, nil
+}
+
+// found is what a search for a text proposes, and the terms that it looked for.
+type found struct {
+	terms             []recall.Term
+	sources, memories []recallindex.Hit
+}
+
+// queryOf is a search of everything in a project, without its words.
+func (s *Trace) queryOf(ctx context.Context, project auth.Project) (recallindex.Query, error) {
+	audiences, err := s.audiences(ctx, project)
+	return recallindex.Query{Project: project.ID, Audiences: audiences, Sources: searchHits, Memories: searchHits}, err
+}
+
+// searchEither is searchIndex, also while another generation is put into use.
+func (s *Trace) searchEither(ctx context.Context, query recallindex.Query, text string) (found, error) {
+	f, err := s.searchIndex(ctx, query, text)
+	if errors.Is(err, recallindex.ErrOtherAnalysis) {
+		f, err = s.searchIndex(ctx, query, text)
+	}
+	return f, err
+}
+
+// searchIndex searches both parts of the index for a text, with the analysis of the generation in use.
+func (s *Trace) searchIndex(ctx context.Context, q recallindex.Query, text string) (f found, err error) {
+	analyzer := s.Analyzers.Of(s.Index.Analysis())
+	q.Terms, q.Analysis = analyzer.Query(text), analyzer.Version()
+	if f.terms = q.Terms; len(f.terms) == 0 {
+		return f, nil
+	}
+	both, err := s.Index.Search(ctx, q)
+	f.sources, f.memories = both.Sources.Hits, both.Memories.Hits
+	return f, err
+}
+
+// withAll returns the data points whose passages together contain every term.
+func withAll(hits []recallindex.Hit, terms []recall.Term) map[uuid.UUID]struct{} {
+	sums := map[uuid.UUID][]recall.Count{}
+	for _, h := range hits {
+		sum := sums[h.DataPoint]
+		if sum == nil {
+			sum = make([]recall.Count, len(terms))
+			sums[h.DataPoint] = sum
+		}
+		for n, c := range h.Counts[:min(len(terms), len(h.Counts))] {
+			sum[n].Text, sum[n].Label = sum[n].Text+c.Text, sum[n].Label+c.Label
+		}
+	}
+	found := map[uuid.UUID]struct{}{}
+	for id, sum := range sums {
+		if contains(sum, terms) {
+			found[id] = struct{}{}
+		}
+	}
+	return found
+}
+
+// contains reports whether every word occurs, in any form.
+func contains(counts []recall.Count, terms []recall.Term) bool {
+	if len(counts) < len(terms) {
+		return false
+	}
+	missing := map[int]struct{}{}
+	for _, t := range terms {
+		missing[t.For] = struct{}{}
+	}
+	for i, t := range terms {
+		if counts[i].Text+counts[i].Label > 0 {
+			delete(missing, t.For)
+		}
+	}
+	return len(missing) == 0
+}
+
+// audiences returns every audience that a data point of the project has, removed ones too: a project
+// key sees everything.
+func (s *Trace) audiences(ctx context.Context, project auth.Project) ([]uuid.UUID, error) {
+	rows, err := s.DB.Query(ctx, `select audience from datapoints.scopes where project_id = $1`, project.ID)
+	if err != nil {
+		return nil, fmt.Errorf("read audiences: %w", err)
+	}
+	list, err := pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
+	if err != nil {
+		return nil, fmt.Errorf("read audiences: %w", err)
+	}
+	return list, nil
 }

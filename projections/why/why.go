@@ -1,13 +1,18 @@
 // Package why answers why something is as it is: what became of a send or a call (Explainer, Calls), who may read what
-// (Access), what happened to a thing (Histories), what an id names (Finder), and from what a memory comes (Trace).
+// (Access), what an id names (Finder), and from what a memory comes (Trace).
 //
 // What a deleted data point left in a call is not returned from the moment of the deletion, also before the log is
-// blanked. A history shows no text of customers and no secret: of each event, the fields that history_fields.go lists.
+// blanked.
 package why
 
 import (
 	"context"
 
+	"github.com/google/uuid"
+
+	"github.com/annals-project/annals/domain/reads"
+	"github.com/annals-project/annals/internal/projection"
+	"github.com/annals-project/annals/internal/readlog"
 	"github.com/annals-project/annals/projections"
 )
 
@@ -23,4 +28,27 @@ func again(
 		return false, err
 	}
 	return read()
+}
+
+// again is again for the projections of a trace.
+func (s *Trace) again(ctx context.Context, read func() (complete bool, err error)) (complete bool, err error) {
+	return again(ctx, s.Head, read, projection.Trace, projection.DataPoints, projection.Memories)
+}
+
+// show adds nodes to the read of the request.
+func show[T any](ctx context.Context, way reads.Way, list []T, id func(T) uuid.UUID) error {
+	read := readlog.From(ctx)
+	if read == nil {
+		return nil
+	}
+	shown := make([]reads.Shown, len(list))
+	for i, item := range list {
+		shown[i].Node = id(item)
+	}
+	return read.Show(ctx, way, shown...)
+}
+
+// showOne is show of one node.
+func showOne(ctx context.Context, way reads.Way, id uuid.UUID) error {
+	return show(ctx, way, []uuid.UUID{id}, func(id uuid.UUID) uuid.UUID { return id })
 }

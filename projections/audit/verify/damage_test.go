@@ -1,20 +1,32 @@
 package verify_test
 
 import (
+	"context"
 	"fmt"
 	"math/rand/v2"
 	"os"
 	"slices"
 	"strconv"
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	domain "github.com/annals-project/annals/domain/audit"
+	"github.com/annals-project/annals/domain/datapoint"
 	"github.com/annals-project/annals/domain/deletion"
+	"github.com/annals-project/annals/domain/event"
+	"github.com/annals-project/annals/domain/reads"
+	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/eventstore"
+	"github.com/annals-project/annals/eventstore/node"
+	"github.com/annals-project/annals/eventstore/node/nodetest"
+	"github.com/annals-project/annals/internal/pg/pgtest"
+	"github.com/annals-project/annals/internal/projectiontest"
 	"github.com/annals-project/annals/projections/audit"
 	"github.com/annals-project/annals/projections/audit/audittest"
+	"github.com/annals-project/annals/projections/audit/verify"
 )
 
 // rounds returns how many rounds a test draws: that many, or what the environment has.
@@ -226,6 +238,207 @@ func TestVerify_NoFalseAlarm(t *testing.T) {
 		s.read(t)
 		if f := s.verify(t, kept).Finding; f != nil {
 			t.Fatalf("seed %d: %+v", seed, f)
+		}
+	}
+}
+
+// A blob that an event refers to has the SHA-256 that the event has, or is erased.
+func TestVerify_Blobs(t *testing.T) {
+	l := audittest.New(t, 1)
+	organization, project := l.OfProject()
+	now := time.Date(2026, 11, 5, 12, 0, 0, 0, time.UTC)
+	journal := eventstore.Journal{Store: l.Store, Codec: l.Codec}
+	point := uuid.New()
+	write := func() datapoint.Text {
+		ref, err := journal.WriteBlob(t.Context(), point, uuid.New(), project, now, event.NewMeta("test", now), []byte("text"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return datapoint.Text{Blob: &ref}
+	}
+	accepted := func(content datapoint.Text) datapoint.RevisionAccepted {
+		e := datapoint.RevisionAccepted{Body: datapoint.Body{Content: content}}
+		e.ProjectID, e.Effect.BodyAt = project, 1 // not stray
+		return e
+	}
+	first, second := write(), write()
+	for _, content := range []datapoint.Text{first, second, first} {
+		l.Append(organization, stream.Name(stream.DataPoint, point),
+			accepted(content))
+	}
+	s := &subject{Log: l}
+	s.read(t)
+	if f := s.verify(t, "").Finding; f != nil {
+		t.Fatalf("found %+v", f)
+	}
+	if _, err := l.Store.Tombstone(t.Context(), first.Blob.Stream, 1); err != nil {
+		t.Fatal(err)
+	}
+	if f := s.verify(t, "").Finding; f != nil {
+		t.Errorf("an erased blob: %+v", f)
+	}
+	other := *second.Blob
+	other.SHA256 = first.Blob.SHA256[1:] + "0"
+	at := l.Append(organization, stream.Name(stream.DataPoint, point),
+		accepted(datapoint.Text{Blob: &other}))
+	s.read(t)
+	if f := s.verify(t, "").Finding; f == nil || f.What != verify.Blob || f.Position != at {
+		t.Errorf("a blob of another hash: %+v", f)
+	}
+}
+
+// Read records are those of the root in the event before them.
+func TestVerify_Reads(t *testing.T) {
+	l := audittest.New(t, 1)
+	organization, project := l.OfProject()
+	name := stream.ReadsName(project, "2026-11-05")
+	batch := func(n int) (reads.Rooted, reads.Recorded) {
+		var records []reads.Record
+		for i := range n {
+			records = append(records, reads.Record{ID: uuid.New(), Part: i, Way: reads.Recall, Shown: []reads.Shown{}})
+		}
+		rooted, recorded, err := reads.Batch(organization, project, records)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return rooted, recorded
+	}
+	s := &subject{Log: l}
+	found := func() string {
+		s.read(t)
+		if f := s.verify(t, "").Finding; f != nil {
+			return f.What
+		}
+		return ""
+	}
+	for n := range 4 {
+		rooted, recorded := batch(n + 1)
+		l.Append(organization, name, rooted)
+		l.Append(organization, name, recorded)
+	}
+	if what := found(); what != "" {
+		t.Errorf("found %s", what)
+	}
+	rooted, _ := batch(2)
+	_, recorded := batch(2)
+	l.Append(organization, name, rooted)
+	l.Append(organization, name, recorded)
+	if what := found(); what != verify.Reads {
+		t.Errorf("found %q", what)
+	}
+	alone := &subject{Log: audittest.New(t, 1)}
+	_, recorded = batch(1)
+	alone.Append(organization, name, recorded)
+	alone.read(t)
+	if f := alone.verify(t, "").Finding; f == nil || f.What != verify.Reads {
+		t.Errorf("records without a root: %+v", f)
+	}
+}
+
+func TestMain(m *testing.M) { pgtest.Main(m) }
+
+// The rows of the projection are those of the log, before and after a rebuild, and each damage of them is found.
+func TestVerify_Rows(t *testing.T) {
+	s := newSubject(t, 7, 2400)
+	s.Scavenge()
+	s.read(t)
+	p, db := audit.New(s.Store, s.Codec), pgtest.Database(t)
+	projectiontest.Make(t, db, p)
+	projectiontest.Apply(t, db, p, s.Events(0)...)
+	v := verify.Verifier{
+		Log: eventstore.Journal{Store: s.Store, Codec: s.Codec}, Trees: audit.Queries{DB: db},
+	}
+	find := func() *verify.Finding {
+		t.Helper()
+		report, err := v.Verify(t.Context(), verify.Request{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return report.Finding
+	}
+	if f := find(); f != nil {
+		t.Fatalf("found %+v", f)
+	}
+	for name, c := range map[string]struct{ damage, what string }{
+		"a record":         {flipped("bundles", "records", 70) + ` where n = 1`, verify.Changed},
+		"a position":       {flipped("bundles", "positions", 15) + ` where n = 1`, verify.Missing},
+		"a tile":           {flipped("tiles", "hashes", 40) + ` where level = 1`, verify.Tile},
+		"a tile removed":   {`delete from audit.tiles where level = 1`, verify.Tile},
+		"a bundle removed": {`delete from audit.bundles where n = 1`, verify.Missing},
+		"the last bundle removed": {`delete from audit.bundles b where n = (select size / 256 from audit.trees t
+			where t.organization_id = b.organization_id)`, verify.Missing},
+		"the newest checkpoint": {`update audit.trees set checkpoint = replace(checkpoint, E'\n', E'\n1')`, verify.Tile},
+	} {
+		t.Run(name, func(t *testing.T) {
+			exec(t, db, c.damage)
+			if f := find(); f == nil || f.What != c.what {
+				t.Errorf("found %+v, want %s", f, c.what)
+			}
+			projectiontest.Empty(t, db, p)
+			projectiontest.Apply(t, db, p, s.Events(0)...)
+			if f := find(); f != nil {
+				t.Errorf("after a rebuild %+v", f)
+			}
+		})
+	}
+}
+
+// flipped is a statement that flips a bit of a byte of a column.
+func flipped(table, column string, at int) string {
+	return fmt.Sprintf("update audit.%s set %s = set_byte(%s, %d, get_byte(%s, %d) # 1)", table, column, column, at, column, at)
+}
+
+func exec(t *testing.T, db *pgxpool.Pool, sql string) {
+	t.Helper()
+	tag, err := db.Exec(t.Context(), sql)
+	if err != nil || tag.RowsAffected() == 0 {
+		t.Fatalf("%d rows, %v", tag.RowsAffected(), err)
+	}
+}
+
+// No honest history of the embedded store and the projection is reported: with erasures, scavenges and rebuilds.
+func TestNode_NoFalseAlarm(t *testing.T) {
+	db := pgtest.Database(t)
+	projectiontest.Make(t, db, audit.New(nil, nil))
+	for seed := range uint64(rounds(t, 2000) / 100) {
+		n := nodetest.Start(t, node.Config{})
+		store := nodetest.Open(t, nodetest.ConfigOf(n.Connection()))
+		l := audittest.On(t, seed, store, n.Scavenge)
+		draw, p := rand.New(rand.NewPCG(seed, 5)), audit.New(store, l.Codec)
+		v := verify.Verifier{Log: eventstore.Journal{Store: store, Codec: l.Codec}, Trees: audit.Queries{DB: db}}
+		keys, read, kept := map[uuid.UUID]audittest.Key{}, eventstore.Position(0), ""
+		projectiontest.Empty(t, db, p)
+		v.Applied = func(ctx context.Context, _ eventstore.Position) error {
+			if events := l.Events(read); len(events) > 0 {
+				read = events[len(events)-1].Position
+				projectiontest.Apply(t, db, p, events...)
+			}
+			return projectiontest.FollowUp(ctx, db, p)
+		}
+		for _, organization := range l.Organizations {
+			keys[organization] = l.NewKey(organization, 0)
+			l.AddKey(organization, keys[organization], "")
+		}
+		for range 6 {
+			l.Grow(draw.IntN(30))
+			for range draw.IntN(3) {
+				l.Erase()
+			}
+			if draw.IntN(2) == 0 {
+				l.Scavenge()
+			}
+			if draw.IntN(3) == 0 { // a rebuild
+				projectiontest.Empty(t, db, p)
+				read = 0
+			}
+			if draw.IntN(2) == 0 {
+				organization := l.Organizations[draw.IntN(3)]
+				kept = l.Checkpoint(organization, keys[organization], 0)
+			}
+			report, err := v.Verify(t.Context(), verify.Request{Since: []byte(kept)})
+			if err != nil || report.Finding != nil {
+				t.Fatalf("seed %d: %+v, %v", seed, report.Finding, err)
+			}
 		}
 	}
 }

@@ -4,11 +4,15 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"math/bits"
+	"reflect"
 	"slices"
+	"strings"
 
+	"github.com/google/uuid"
 	"github.com/transparency-dev/formats/log"
 	"github.com/transparency-dev/merkle/compact"
 	"github.com/transparency-dev/merkle/rfc6962"
@@ -16,6 +20,8 @@ import (
 	"golang.org/x/mod/sumdb/tlog"
 
 	domain "github.com/annals-project/annals/domain/audit"
+	"github.com/annals-project/annals/domain/blob"
+	"github.com/annals-project/annals/domain/reads"
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/projections/audit"
 )
@@ -342,4 +348,204 @@ func (t *tree) about(e eventstore.DecodedEvent, format string, args ...any) Find
 	f := of(e.Recorded, Checkpoint, format, args...)
 	f.Organization, f.Index = t.Organization, t.next-1
 	return f
+}
+
+// open returns the checkpoint of a signed note, if a key that the log has of its origin signed it.
+func (k keys) open(text []byte) (*log.Checkpoint, error) {
+	signed, err := note.Open(text, note.VerifierList(k.verifiers...))
+	if err != nil {
+		return nil, err
+	}
+	c := &log.Checkpoint{}
+	if rest, err := c.Unmarshal([]byte(signed.Text)); err != nil || len(rest) > 0 {
+		return nil, fmt.Errorf("it is no checkpoint: %w", err)
+	}
+	if !slices.ContainsFunc(signed.Sigs, func(s note.Signature) bool { return s.Name == c.Origin }) {
+		return nil, fmt.Errorf("no key of %s signed it", c.Origin)
+	}
+	return c, nil
+}
+
+// checkpoint checks a checkpoint of the log.
+func (t *tree) checkpoint(
+	ctx context.Context, p *pass, e eventstore.DecodedEvent, signed *domain.CheckpointSigned,
+) error {
+	c, err := t.keys.open([]byte(signed.Note))
+	if err != nil {
+		p.found(t.about(e, "the checkpoint of %d leaves: %v", signed.Size, err))
+		return nil
+	}
+	size := int64(c.Size)
+	switch {
+	case c.Origin != t.keys.origin() || size != signed.Size || signed.OrganizationID != t.Organization:
+		p.found(t.about(e, "the checkpoint of %d leaves is of another tree or size", signed.Size))
+		return nil
+	case size < t.report.Covered:
+		p.found(t.about(e, "the checkpoint of %d leaves is after one of %d", size, t.report.Covered))
+		return nil
+	}
+	want := tlog.Hash(c.Hash)
+	got, ok, err := t.rootAt(ctx, p, size)
+	if err != nil {
+		return err
+	}
+	if !ok || got != want {
+		p.found(t.about(e, "the checkpoint of %d leaves has another root than the tree", size))
+	}
+	t.judge(p, size, want, ok && got == want)
+	t.report.Checkpoints, t.report.Covered, t.report.CoveredAt = t.report.Checkpoints+1, size, e.Details.At
+	t.newest = c
+	return nil
+}
+
+// judge finds out by the first checkpoint after the first difference whether the log or the tree was changed.
+func (t *tree) judge(p *pass, size int64, want tlog.Hash, isTree bool) {
+	if t.log == nil || t.judged || size <= t.differs {
+		return
+	}
+	t.judged = true
+	inLog, ok := t.log.root(size)
+	verdict := "a checkpoint fits neither"
+	switch {
+	case isTree:
+		verdict = "the tree is as the checkpoint has it, and the log was changed"
+	case ok && inLog == want:
+		verdict = "the log is as the checkpoint has it, and the rows of the tree were changed"
+	}
+	if f := p.finding; f != nil && f.Organization == t.Organization && f.Index <= size {
+		f.Detail += ": " + verdict
+	}
+}
+
+// keptCheckpoint is a checkpoint that the caller kept.
+type keptCheckpoint struct {
+	text         []byte
+	origin       string
+	organization uuid.UUID
+	size         int64
+	want         tlog.Hash
+	root         tlog.Hash // of as many leaves of the tree
+}
+
+// parseKept reads a checkpoint without its signatures.
+func parseKept(text []byte) (*keptCheckpoint, error) {
+	body, _, signed := strings.Cut(string(text), "\n\n")
+	c := &log.Checkpoint{}
+	if _, err := c.Unmarshal([]byte(body + "\n")); err != nil || !signed || len(c.Hash) != tlog.HashSize {
+		return nil, fmt.Errorf("it is no signed checkpoint: %w", err)
+	}
+	parts := strings.Split(c.Origin, "/")
+	if len(parts) != 4 {
+		return nil, fmt.Errorf("it is of %q, which is no log of Annals", c.Origin)
+	}
+	organization, err := uuid.Parse(parts[2])
+	if err != nil {
+		return nil, fmt.Errorf("it is of %q, which is no log of Annals", c.Origin)
+	}
+	return &keptCheckpoint{
+		text: text, origin: c.Origin, organization: organization, size: int64(c.Size), want: tlog.Hash(c.Hash),
+	}, nil
+}
+
+// compareKept compares the checkpoint of the caller with the tree.
+func (p *pass) compareKept(k *keptCheckpoint) {
+	at := Finding{Organization: k.organization, Index: k.size, Position: p.head}
+	t := p.trees[k.organization]
+	if t == nil || !slices.Contains(t.keys.origins, k.origin) {
+		at.What, at.Detail = Fork, "the log has no key of "+k.origin
+		p.found(at)
+		return
+	}
+	if _, err := t.keys.open(k.text); err != nil {
+		at.What, at.Detail = Checkpoint, fmt.Sprintf("the checkpoint that was given: %v", err)
+		p.found(at)
+		return
+	}
+	isFormer := k.origin != t.keys.origin()
+	switch {
+	case isFormer && k.size > t.keys.begins:
+		at.What, at.Index = Restored, t.keys.begins
+		at.Detail = fmt.Sprintf("restored at %s, %d leaves lost", t.keys.began.Details.At.Format("2006-01-02 15:04:05 MST"),
+			k.size-t.keys.begins)
+	case k.size > t.Size:
+		at.What, at.Index = Cut, t.Size
+		at.Detail = fmt.Sprintf("the log ends before the checkpoint: it has %d leaves, and the checkpoint %d", t.Size, k.size)
+	case k.size > 0 && k.root != k.want:
+		at.What, at.Detail = Fork, fmt.Sprintf("the first %d leaves of the log are not those of the checkpoint", k.size)
+	default:
+		return
+	}
+	p.found(at)
+}
+
+// rooted is the root of a batch of read records, which are in the next event.
+type rooted struct {
+	*reads.Rooted
+	revision eventstore.Revision
+}
+
+// recorded compares read records with their root.
+func (p *pass) recorded(e eventstore.DecodedEvent, recorded *reads.Recorded) {
+	before, is := p.rooted[e.Stream]
+	delete(p.rooted, e.Stream)
+	want, _, err := reads.Batch(recorded.OrganizationID, recorded.ProjectID, recorded.Records)
+	if err != nil || !is || before.revision != e.Revision-1 || before.Size != want.Size ||
+		!bytes.Equal(before.Root, want.Root) {
+		p.found(of(e.Recorded, Reads, "the read records are not those of the root before them"))
+	}
+}
+
+// maxBlobs is how many names of blobs that were read are held, so that a blob with several events is read once.
+const maxBlobs = 10_000
+
+// checkBlobs reads the blobs that an event refers to. One that was erased is no longer there, nor will the event be.
+func (p *pass) checkBlobs(ctx context.Context, e eventstore.DecodedEvent) error {
+	for _, ref := range refsIn(nil, reflect.ValueOf(e.Event)) {
+		if ref.Stream == "" || p.blobs[ref.Stream+ref.SHA256] {
+			continue
+		}
+		_, err := p.Log.ReadBlob(ctx, ref)
+		damaged, is := errors.AsType[*eventstore.BlobError](err)
+		if err != nil && !is {
+			return err
+		}
+		if is {
+			_, _, err := p.Log.Store.ReadLast(ctx, ref.Stream)
+			if err != nil && !errors.Is(err, eventstore.ErrDeleted) {
+				return err
+			}
+			if err == nil {
+				p.found(of(e.Recorded, Blob, "%v", damaged))
+			}
+		}
+		if len(p.blobs) >= maxBlobs {
+			clear(p.blobs)
+		}
+		p.blobs[ref.Stream+ref.SHA256] = true
+	}
+	return nil
+}
+
+var typeOfRef = reflect.TypeFor[blob.Ref]()
+
+// refsIn adds the references to blobs in a value.
+func refsIn(to []blob.Ref, v reflect.Value) []blob.Ref {
+	switch {
+	case !v.IsValid():
+	case v.Type() == typeOfRef:
+		return append(to, v.Interface().(blob.Ref))
+	case v.Kind() == reflect.Pointer || v.Kind() == reflect.Interface:
+		return refsIn(to, v.Elem())
+	case v.Kind() == reflect.Struct:
+		for n := range v.NumField() {
+			if v.Type().Field(n).IsExported() {
+				to = refsIn(to, v.Field(n))
+			}
+		}
+	case v.Kind() == reflect.Slice && v.Type().Elem().Kind() != reflect.Uint8:
+		for n := range v.Len() {
+			to = refsIn(to, v.Index(n))
+		}
+	}
+	return to
 }

@@ -193,3 +193,5 @@ func (s *fixture) flush() {
 		s.t.Fatal(err)
 	}
 }
+
+func TestMain(m *testing.M) { pgtest.Main(m) }
