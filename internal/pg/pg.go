@@ -32,6 +32,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"net/url"
 	"os"
@@ -39,7 +40,13 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/annals-project/annals/eventstore/backoff"
 )
 
 // Config describes a private Postgres. Only DataDir is required.
@@ -238,4 +245,209 @@ func (s *Server) settings() map[string]string {
 		settings[strings.ToLower(name)] = value
 	}
 	return settings
+}
+
+// The SQL states that a start handles.
+const (
+	invalidCatalogName = "3D000"
+	duplicateDatabase  = "42P04"
+)
+
+// awaitReady returns when the server accepts connections to the database. It creates the database if
+// it does not exist.
+func (s *Server) awaitReady(ctx context.Context, p *process) error {
+	for wait := (backoff.Backoff{First: 2 * time.Millisecond, Longest: 100 * time.Millisecond}); ; {
+		err := execute(ctx, s.URL(), "select 1")
+		if refused, ok := errors.AsType[*pgconn.PgError](err); ok && refused.Code == invalidCatalogName {
+			err = createDatabase(ctx, socketURL(s.socket.path, "postgres"))
+		}
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-p.done:
+			return fmt.Errorf("postgres ended: %w: %s", p.err, p.output)
+		default:
+		}
+		if wait.Wait(ctx) != nil {
+			return fmt.Errorf("postgres accepts no connections: %w: %w", context.Cause(ctx), err)
+		}
+	}
+}
+
+func createDatabase(ctx context.Context, url string) error {
+	err := execute(ctx, url, "create database "+database)
+	if exists, ok := errors.AsType[*pgconn.PgError](err); ok && exists.Code == duplicateDatabase {
+		return nil
+	}
+	return err
+}
+
+// execute runs one statement on a new connection.
+func execute(ctx context.Context, url, statement string) (err error) {
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	conn, err := pgx.Connect(ctx, url)
+	if err != nil {
+		return fmt.Errorf("connect: %w", err)
+	}
+	defer func() { err = errors.Join(err, conn.Close(ctx)) }()
+	_, err = conn.Exec(ctx, statement)
+	return err
+}
+
+const (
+	// maxRestarts is how often a server may end by itself within restartWindow: one that ends again and again is not
+	// repaired by another start.
+	maxRestarts   = 5
+	restartWindow = 10 * time.Minute
+)
+
+// Supervise starts the server again whenever it ends by itself, as after a crash or a kill, until ctx ends. Connections
+// of before fail; new ones are accepted once the recovery of the server has ended. It fails if the server does not
+// accept connections within the time of a start, or ends too often.
+func (s *Server) Supervise(ctx context.Context) error {
+	var ends []time.Time
+	for {
+		p := s.running()
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-p.done:
+		}
+		if ctx.Err() != nil {
+			return nil
+		}
+		ends = append(ends, time.Now())
+		for time.Since(ends[0]) > restartWindow {
+			ends = ends[1:]
+		}
+		if len(ends) > maxRestarts {
+			return fmt.Errorf("the private Postgres ended %d times within %s, the last time with: %w: %s",
+				len(ends), restartWindow, errors.Join(p.err), p.output)
+		}
+		s.logger.ErrorContext(ctx, "postgres ended by itself, will start it again", "err", p.err, "output", p.output.String())
+		if err := s.restart(ctx); err != nil {
+			if ctx.Err() != nil {
+				return nil
+			}
+			return fmt.Errorf("start the private Postgres again: %w", err)
+		}
+		s.logger.InfoContext(ctx, "postgres accepts connections again",
+			"took", time.Since(ends[len(ends)-1]).Round(time.Millisecond).String())
+	}
+}
+
+// restart starts the server until it accepts connections. What is left of the one before may hold its memory for a
+// moment.
+func (s *Server) restart(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, startLimit)
+	defer cancel()
+	for wait := (backoff.Backoff{First: 100 * time.Millisecond, Longest: 5 * time.Second}); ; {
+		err := s.cluster.stopOrphan(ctx)
+		if err == nil {
+			err = s.run(ctx)
+		}
+		if err == nil {
+			return nil
+		}
+		if wait.Wait(ctx) != nil {
+			return errors.Join(err, context.Cause(ctx))
+		}
+	}
+}
+
+const (
+	// socketPort is only part of the name of the socket.
+	socketPort = "5432"
+	socketName = ".s.PGSQL." + socketPort
+	// maxSocketPath is the most bytes of a socket path, without the final zero: 107 on Linux, 103 on
+	// macOS.
+	maxSocketPath = 103
+	// shortPrefix identifies the temporary folders, so that a folder left by a killed process is removed.
+	shortPrefix = "annals-pg-"
+)
+
+// socketFolder contains the server's socket. It is below the data folder, or a temporary folder if
+// that path is too long.
+type socketFolder struct {
+	path      string
+	temporary bool
+}
+
+// openSocketFolder creates the folder, with mode 0700 and owned by the server's user.
+func openSocketFolder(home string, user osUser) (socketFolder, error) {
+	path := filepath.Join(home, "socket")
+	if socketPathFits(path) {
+		if err := os.MkdirAll(path, 0o700); err != nil {
+			return socketFolder{}, fmt.Errorf("socket folder: %w", err)
+		}
+		return socketFolder{path: path}, user.takeOver(path)
+	}
+	var errs []error
+	for _, base := range []string{os.TempDir(), "/tmp"} {
+		path, err := os.MkdirTemp(base, shortPrefix)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		if !socketPathFits(path) {
+			errs = append(errs, fmt.Errorf("%s is too long for a socket", path), os.Remove(path))
+			continue
+		}
+		return socketFolder{path: path, temporary: true}, user.takeOver(path)
+	}
+	return socketFolder{}, fmt.Errorf("socket folder: %w", errors.Join(errs...))
+}
+
+// socketPathFits also rejects a comma, since clients split lists of hosts at commas.
+func socketPathFits(folder string) bool {
+	return len(filepath.Join(folder, socketName)) <= maxSocketPath && !strings.Contains(folder, ",")
+}
+
+func (f socketFolder) remove() error {
+	if !f.temporary {
+		return nil
+	}
+	if err := os.RemoveAll(f.path); err != nil {
+		return fmt.Errorf("remove socket folder: %w", err)
+	}
+	return nil
+}
+
+// removeOrphanedSocket removes the temporary socket folder of a server that was killed, and no other folder.
+func removeOrphanedSocket(folder string) error {
+	if !strings.HasPrefix(filepath.Base(folder), shortPrefix) {
+		return nil
+	}
+	for _, name := range []string{socketName, socketName + ".lock", ""} {
+		if err := os.Remove(filepath.Join(folder, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("remove socket folder of an earlier server: %w", err)
+		}
+	}
+	return nil
+}
+
+// lockFile locks a data folder for this process until the file is closed or the process ends.
+func lockFile(path string) (*os.File, error) {
+	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("lock of the data folder: %w", err)
+	}
+	err = syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+	if errors.Is(err, syscall.EWOULDBLOCK) {
+		err = fmt.Errorf("the data folder is in use by another annals (%s is locked)", path)
+	} else if err != nil {
+		err = fmt.Errorf("lock of the data folder: %w", err)
+	}
+	if err != nil {
+		return nil, errors.Join(err, file.Close())
+	}
+	return file, nil
+}
+
+// unlockFile releases the lock. Closing the file alone keeps it as long as a child that another
+// goroutine is starting has inherited the file.
+func unlockFile(file *os.File) error {
+	return errors.Join(syscall.Flock(int(file.Fd()), syscall.LOCK_UN), file.Close())
 }

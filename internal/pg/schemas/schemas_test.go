@@ -1,10 +1,24 @@
 package schemas_test
 
 import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/annals-project/annals/internal/pg"
+	"github.com/annals-project/annals/internal/pg/pgtest"
 	"github.com/annals-project/annals/internal/pg/schemas"
+	"github.com/annals-project/annals/internal/runtest"
 )
 
 func TestParse(t *testing.T) {
@@ -115,5 +129,205 @@ func TestPrefix_Statement(t *testing.T) {
 	const call = `select annals_schema_prefix() || 'ops' from ops.leases`
 	if got := schemas.Prefix("").Statement(call); got != `select ''::text || 'ops' from ops.leases` {
 		t.Errorf("without a prefix: %s", got)
+	}
+}
+
+const root = "../../.."
+
+// text is a text of the repository that may have statements.
+type text struct{ at, sql string }
+
+var statement = regexp.MustCompile(`(?i)\b(select|insert into|update|delete from|from|join|create|drop|alter|vacuum|truncate)\b`)
+
+// texts returns every file of statements and every text of the program that looks like one.
+func texts(t *testing.T) (all []text) {
+	t.Helper()
+	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir():
+			if name := d.Name(); name == "testdata" || name == "node_modules" || path != root && strings.HasPrefix(name, ".") {
+				return fs.SkipDir
+			}
+			return nil
+		case strings.HasSuffix(path, ".sql"):
+			content, err := os.ReadFile(path)
+			all = append(all, text{path, string(content)})
+			return err
+		case !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go"):
+			return nil
+		}
+		files := token.NewFileSet()
+		file, err := parser.ParseFile(files, path, nil, parser.SkipObjectResolution)
+		if err != nil {
+			return err
+		}
+		ast.Inspect(file, func(n ast.Node) bool {
+			e, is := n.(ast.Expr)
+			if !is {
+				return true
+			}
+			if sql, is := value(e); is {
+				if statement.MatchString(sql) {
+					all = append(all, text{files.Position(e.Pos()).String(), sql})
+				}
+				return false
+			}
+			return true
+		})
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+// value returns the text of an expression that is a text or a sum with texts. Any word stands for its other parts.
+func value(e ast.Expr) (sql string, is bool) {
+	switch e := e.(type) {
+	case *ast.BasicLit:
+		sql, err := strconv.Unquote(e.Value)
+		return sql, err == nil && e.Kind == token.STRING
+	case *ast.BinaryExpr:
+		left, isLeft := value(e.X)
+		right, isRight := value(e.Y)
+		return left + right, e.Op == token.ADD && (isLeft || isRight)
+	}
+	return "word", false
+}
+
+var created = regexp.MustCompile(`(?i)create (?:unlogged )?(?:table|type|function|sequence)(?: if not exists)?\s+([a-z_.]+)`)
+
+// tables returns what the files of statements create, as schema and table.
+func tables(all []text) map[string]bool {
+	found := map[string]bool{}
+	for _, name := range schemas.Names() {
+		found[name+".checkpoint"], found[name+".follow_ups"] = true, true
+	}
+	for _, of := range all {
+		schema := filepath.Base(filepath.Dir(of.at))
+		for _, m := range created.FindAllStringSubmatch(of.sql, -1) {
+			if name := strings.ToLower(m[1]); strings.Contains(name, ".") {
+				found[name] = true
+			} else if filepath.Base(of.at) == "schema.sql" {
+				found[schema+"."+name] = true
+			}
+		}
+	}
+	return found
+}
+
+// In all statements of the program, a prefix is added to the name of a schema before a table of it, and to nothing
+// else, such as an alias that is named as a schema.
+func TestPrefix_StatementsOfTheProgram(t *testing.T) {
+	all := texts(t)
+	known := tables(all)
+	name := `\b(` + strings.Join(schemas.Names(), "|") + `)\.([a-z_]+)`
+	plain, prefixed := regexp.MustCompile(name), regexp.MustCompile(`p_`+strings.TrimPrefix(name, `\b`))
+	var changed int
+	for _, of := range all {
+		got := schemas.Prefix("p_").Statement(of.sql)
+		for _, m := range prefixed.FindAllStringSubmatch(got, -1) {
+			changed++
+			if !known[m[1]+"."+m[2]] {
+				t.Errorf("%s: %s.%s is not a table, but gets a prefix", of.at, m[1], m[2])
+			}
+		}
+		if strings.Contains(of.sql, "--") {
+			continue // the comments of files name tables
+		}
+		for _, m := range plain.FindAllStringSubmatch(got, -1) {
+			if known[m[1]+"."+m[2]] {
+				t.Errorf("%s: table %s.%s gets no prefix", of.at, m[1], m[2])
+			}
+		}
+		if back := strings.ReplaceAll(strings.ReplaceAll(got, "p_", ""), "''::text", schemas.Call); back !=
+			strings.ReplaceAll(of.sql, "p_", "") {
+			t.Errorf("%s: more than prefixes is changed:\n%s", of.at, got)
+		}
+		if again := schemas.Prefix("p_").Statement(got); again != got {
+			t.Errorf("%s: is changed again:\n%s", of.at, again)
+		}
+	}
+	if changed < 500 {
+		t.Errorf("%d names of tables in %d texts", changed, len(all))
+	}
+}
+
+func TestMain(m *testing.M) { pgtest.Main(m) }
+
+// Every way to send a statement uses the schemas of the prefix, and a copy of the pool does too.
+func TestPool(t *testing.T) {
+	ctx, url := t.Context(), pgtest.URL(t)
+	for _, mode := range []string{"", "cache_describe", "describe_exec", "exec", "simple_protocol"} {
+		t.Run(mode, func(t *testing.T) {
+			address := url
+			if mode != "" {
+				address += map[bool]string{true: "&", false: "?"}[strings.Contains(url, "?")] + "default_query_exec_mode=" + mode
+			}
+			db, err := pg.OpenPool(ctx, address, pg.SchemaPrefix("a_"))
+			runtest.Must(t, err)
+			defer db.Close()
+			exec := func(sql string, args ...any) {
+				t.Helper()
+				_, err := db.Exec(ctx, sql, args...)
+				runtest.Must(t, err)
+			}
+			exec("drop schema if exists trace cascade; create schema trace; create table trace.rows (name text)")
+			exec("insert into trace.rows values ($1)", "trace.rows 'annals_schema_prefix()'")
+			batch := new(pgx.Batch)
+			for _, name := range []string{"one", "two"} {
+				batch.Queue("insert into trace.rows values ($1)", name)
+			}
+			runtest.Must(t, db.SendBatch(ctx, batch).Close())
+			_, err = db.CopyFrom(ctx, pgx.Identifier{"trace", "rows"}, []string{"name"}, pgx.CopyFromRows([][]any{{"copied"}}))
+			runtest.Must(t, err)
+			runtest.Must(t, pgx.BeginTxFunc(ctx, db, pgx.TxOptions{BeginQuery: "begin; set local search_path = trace"},
+				func(tx pgx.Tx) error {
+					_, err := tx.Exec(ctx, "insert into rows values ('by the path')")
+					return err
+				}))
+			copied, err := pgxpool.NewWithConfig(ctx, db.Config())
+			runtest.Must(t, err)
+			defer copied.Close()
+			var names, where string
+			runtest.Must(t, copied.QueryRow(ctx, `select string_agg(name, ',' order by name), (select string_agg(schemaname, ',')
+				from pg_tables where tablename = 'rows') from trace.rows`).Scan(&names, &where))
+			if want := "by the path,copied,one,trace.rows 'annals_schema_prefix()',two"; names != want || where != "a_trace" {
+				t.Errorf("rows %q in schema %s", names, where)
+			}
+			if p := pg.SchemaPrefixOf(copied); p != "a_" {
+				t.Errorf("prefix %q", p)
+			}
+		})
+	}
+}
+
+// Services with different prefixes do not wait for each other, and one without has the keys of earlier versions.
+func TestLockKey(t *testing.T) {
+	url, keys := pgtest.URL(t), map[string]int64{}
+	for _, prefix := range []string{"", "a_", "b_"} {
+		db, err := pg.OpenPool(t.Context(), url, pg.SchemaPrefix(prefix))
+		runtest.Must(t, err)
+		defer db.Close()
+		var key int64
+		runtest.Must(t, db.QueryRow(t.Context(), `select 7::bigint # `+schemas.LockKey).Scan(&key))
+		keys[prefix] = key
+	}
+	if keys["a_"] == keys["b_"] || keys["a_"] == 7 || keys["b_"] == 7 {
+		t.Errorf("keys %v", keys)
+	}
+	if keys[""] != 7 && pgtest.SchemaPrefix() == "" {
+		t.Errorf("without a prefix the key is %d, want 7", keys[""])
+	}
+}
+
+func BenchmarkPrefix_Statement(b *testing.B) {
+	sql := strings.Repeat("select d.id, d.body from datapoints.data_points d join directory.identities i on i.id = d.by\n", 20)
+	b.SetBytes(int64(len(sql)))
+	for b.Loop() {
+		schemas.Prefix("acme_").Statement(sql)
 	}
 }
