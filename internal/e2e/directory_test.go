@@ -9,7 +9,6 @@ import (
 	"maps"
 	"math/rand/v2"
 	"net/http"
-	"net/url"
 	"slices"
 	"strings"
 	"testing"
@@ -40,17 +39,10 @@ type directoryClient struct {
 	made  int
 }
 
-// directoryCall is one call: what it asks for, which answer it gets, and what it makes of the
-// directory.
+// directoryCall is one call, and what it makes of the directory.
 type directoryCall struct {
-	method, path string
-	body         any
-	want         int
-	// answer is what the body of the answer holds, "" for anything.
-	answer string
-	after  directoryModel
-	// appear are those who may have a record though the call did not take effect.
-	appear []string
+	change
+	after directoryModel
 }
 
 // ask makes a call, with a connection of its own that the next kill cuts off.
@@ -102,8 +94,6 @@ func (c *directoryClient) people() (names []string) {
 
 func (c *directoryClient) word() string { return fmt.Sprintf("d%dx0y", c.number) }
 
-func (c *directoryClient) person() string { return c.people()[c.rng.IntN(6)] }
-
 // cities are those that its rules ask for, and nobody else's.
 func (c *directoryClient) cities() []string {
 	return []string{fmt.Sprint("Porto ", c.number), fmt.Sprint("Braga ", c.number)}
@@ -144,34 +134,23 @@ func (c *directoryClient) history() string { return strings.Join(c.calls, "\n") 
 
 // draw draws the next call, nil for none.
 func (c *directoryClient) draw() *directoryCall {
-	next := &directoryCall{want: http.StatusOK, after: c.directoryModel.clone()}
+	d, m := c.drawer(), c.directoryModel.peopleModel
+	next := &directoryCall{after: c.directoryModel.clone()}
 	switch n := c.rng.IntN(100); {
 	case n < 14:
-		person, record := c.person(), map[string]string{"city": c.city(), "mark": fmt.Sprint(c.m.next())}
-		next.after.people[person] = record
-		next.method, next.path, next.body = http.MethodPut, "/identities/"+url.PathEscape(person), map[string]any{
-			"traits": record,
-		}
+		next.change = d.record()
 	case n < 26:
-		c.patch(next)
+		next.change = d.patched()
 	case n < 36:
-		person := c.person()
-		next.method, next.path, next.want = http.MethodDelete, "/identities/"+person, http.StatusNoContent
-		if c.directoryModel.people[person] == nil {
-			next.want = http.StatusNotFound
-		}
-		next.after.forget(person)
+		next.change = d.removal(m)
 	case n < 52:
-		c.bulk(next)
+		next.change = d.records(m)
+	case n < 58:
+		next.change = d.fixed(m)
 	case n < 64:
-		c.putAudience(next)
+		next.change = d.ruled(m)
 	case n < 70:
-		slug := c.slug()
-		next.method, next.path, next.want = http.MethodDelete, "/audiences/"+slug, http.StatusNoContent
-		if next.after.audiences[slug] == nil {
-			next.want = http.StatusNotFound
-		}
-		delete(next.after.audiences, slug)
+		next.change = d.audienceRemoval(m)
 	case n < 82:
 		return c.send(next)
 	case n < 90:
@@ -179,89 +158,32 @@ func (c *directoryClient) draw() *directoryCall {
 	case n < 96:
 		return c.move(next, 8)
 	default:
-		ids := slices.Sorted(maps.Keys(c.directoryModel.points))
-		if len(ids) == 0 {
-			return nil
-		}
-		id := ids[c.rng.IntN(len(ids))]
-		delete(next.after.points, id)
-		next.method, next.path, next.want = http.MethodDelete, "/data-points/"+id, http.StatusAccepted
+		return c.remove(next)
 	}
+	next.apply(next.after.peopleModel)
 	return next
 }
 
-func (c *directoryClient) patch(next *directoryCall) {
-	person := c.person()
-	record := maps.Clone(c.directoryModel.people[person])
-	if record == nil {
-		record = map[string]string{}
+// drawer draws changes that the reads tell from each other: each has a mark of its own.
+func (c *directoryClient) drawer() drawer {
+	d := drawer{rng: c.rng, names: c.people()}
+	for n := range 3 {
+		d.slugs = append(d.slugs, fmt.Sprintf("c%d-%d", c.number, n))
 	}
-	patch := map[string]any{}
-	if c.rng.IntN(2) == 0 {
-		patch["city"] = nil
-		delete(record, "city")
-	} else {
-		city := c.city()
-		patch["city"], record["city"] = city, city
-	}
-	mark := fmt.Sprint(c.m.next())
-	patch["patched"], record["patched"] = mark, mark
-	next.after.people[person] = record
-	next.method, next.path, next.body = http.MethodPatch, "/identities/"+person, map[string]any{"traits": patch}
-}
-
-// bulk writes one marker to several, one of them twice.
-func (c *directoryClient) bulk(next *directoryCall) {
-	mark := fmt.Sprint("bulk ", c.m.next())
-	type row struct {
-		Identity string            `json:"identity"`
-		Traits   map[string]string `json:"traits"`
-	}
-	var rows []row
-	names := c.people()
-	c.rng.Shuffle(len(names), func(i, j int) { names[i], names[j] = names[j], names[i] })
-	names = names[:2+c.rng.IntN(5)]
-	for _, person := range append([]string{names[len(names)-1]}, names...) {
-		record := map[string]string{"mark": mark, "city": c.city()}
-		rows = append(rows, row{person, record})
-		next.after.people[person] = record
-	}
-	status := "updated"
-	if c.directoryModel.people[rows[0].Identity] == nil {
-		status = "created"
-	}
-	next.answer = fmt.Sprintf(`{"identities":[{"identity":%q,"status":%q}`, rows[0].Identity, status)
-	next.method, next.path, next.body = http.MethodPost, "/identities/bulk", rows
-}
-
-func (c *directoryClient) slug() string { return fmt.Sprintf("c%d-%d", c.number, c.rng.IntN(3)) }
-
-// putAudience puts an audience, of the names of some or by a rule.
-func (c *directoryClient) putAudience(next *directoryCall) {
-	slug := c.slug()
-	var members map[string]bool
-	var rule *audiences.Rule
-	next.method, next.path = http.MethodPut, "/audiences/"+slug
-	if c.rng.IntN(2) == 0 {
-		is := audiences.Condition{Trait: "city", Operator: audiences.Is, Values: []string{c.city()}}
-		rule = &audiences.Rule{Match: audiences.MatchAll, Conditions: []audiences.Condition{is}}
-		next.body = map[string]any{"kind": "rule", "rule": map[string]any{"match": "all", "conditions": []any{
-			map[string]any{"trait": is.Trait, "operator": "is", "values": is.Values},
-		}}}
-	} else {
-		members = map[string]bool{}
-		for _, person := range c.people() {
-			if c.rng.IntN(2) == 0 {
-				members[person] = true
-				next.appear = append(next.appear, person)
-			}
+	mark := func() string { return fmt.Sprint(c.m.next()) }
+	d.traits = func() map[string]string { return map[string]string{"city": c.city(), "mark": mark()} }
+	d.patch = func() map[string]*string {
+		patch := map[string]*string{"patched": new(mark()), "city": nil}
+		if c.rng.IntN(2) == 0 {
+			patch["city"] = new(c.city())
 		}
-		next.body = map[string]any{"kind": "fixed", "identities": append([]string{}, next.appear...)}
+		return patch
 	}
-	if c.directoryModel.audiences[slug] == nil {
-		next.want = http.StatusCreated
+	d.rule = func() *audiences.Rule {
+		is := audiences.Condition{Trait: "city", Operator: audiences.Is, Values: []string{c.city()}}
+		return &audiences.Rule{Match: audiences.MatchAll, Conditions: []audiences.Condition{is}}
 	}
-	next.after.put(slug, members, rule)
+	return d
 }
 
 // scope is one of the audiences that are there, nil for the project.
@@ -287,7 +209,7 @@ func (c *directoryClient) send(next *directoryCall) *directoryCall {
 	}
 	id, k := fmt.Sprintf("t-%d", c.m.next()), c.scope(next.after)
 	next.after.points[id] = k
-	next.method, next.path, next.body, next.want = http.MethodPost, "/ingest", c.point(id, k), http.StatusAccepted
+	next.change = change{method: http.MethodPost, path: "/ingest", body: c.point(id, k), want: http.StatusAccepted}
 	return next
 }
 
@@ -304,12 +226,25 @@ func (c *directoryClient) move(next *directoryCall, most int) *directoryCall {
 	if len(items) == 0 {
 		return nil
 	}
-	next.method, next.path, next.body, next.answer = http.MethodPost, "/ingest/batch", map[string]any{
-		"items": items,
-	}, `"unchanged":true`
+	next.change = change{
+		method: http.MethodPost, path: "/ingest/batch", body: map[string]any{"items": items}, want: http.StatusOK,
+		answer: `"unchanged":true`,
+	}
 	if most == 1 {
 		next.path, next.body = "/ingest", items[0]
 	}
+	return next
+}
+
+// remove deletes one that is there.
+func (c *directoryClient) remove(next *directoryCall) *directoryCall {
+	ids := slices.Sorted(maps.Keys(c.directoryModel.points))
+	if len(ids) == 0 {
+		return nil
+	}
+	id := among(c.rng, ids...)
+	delete(next.after.points, id)
+	next.change = change{method: http.MethodDelete, path: "/data-points/" + id, want: http.StatusAccepted}
 	return next
 }
 

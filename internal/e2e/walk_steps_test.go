@@ -1,10 +1,13 @@
 package e2e
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
+	"net/http"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -12,7 +15,8 @@ import (
 	"github.com/annals-project/annals/commands"
 	audiences "github.com/annals-project/annals/domain/audience"
 	"github.com/annals-project/annals/domain/fault"
-	"github.com/annals-project/annals/domain/identity"
+	"github.com/annals-project/annals/internal/apitest"
+	"github.com/annals-project/annals/internal/auth"
 )
 
 // maxNotes is how many notes live at once: one page must hold them all.
@@ -252,106 +256,29 @@ func (w *walk) deriveSome() bool {
 	return done
 }
 
-// someTraits are traits, often none.
-func (w *walk) someTraits() map[string]string {
-	traits := map[string]string{}
-	for _, key := range []string{"team", "role"} {
-		if w.rng.IntN(3) > 0 {
-			traits[key] = pick(w, []string{"blue", "red", "Blue"})
+// drawer draws changes of the directory. The last of the names is never known.
+func (w *walk) drawer() drawer {
+	d := drawer{rng: w.rng, names: walkNames[:len(walkNames)-1], slugs: walkSlugs}
+	d.traits = func() map[string]string { // often none
+		traits := map[string]string{}
+		for _, key := range []string{"team", "role"} {
+			if w.rng.IntN(3) > 0 {
+				traits[key] = pick(w, []string{"blue", "red", "Blue"})
+			}
 		}
+		return traits
 	}
-	return traits
-}
-
-func (w *walk) putIdentity() bool {
-	name, traits := w.someone(), w.someTraits()
-	_, err := w.write.PutIdentity(w.t.Context(), w.call, name, traits)
-	w.must(err)
-	w.people[name] = traits
-	w.did("put %q %v", name, traits)
-	w.prompt = true
-	return true
-}
-
-func (w *walk) patchIdentity() bool {
-	name, set, removed := w.someone(), map[string]string{"team": pick(w, []string{"blue", "red"})}, []string(nil)
-	if w.rng.IntN(2) == 0 {
-		set, removed = nil, []string{pick(w, []string{"team", "role"})}
-	}
-	_, err := w.write.PatchIdentity(w.t.Context(), w.call, name, set, removed)
-	w.must(err)
-	w.appear(name)
-	traits := maps.Clone(w.people[name])
-	maps.Copy(traits, set)
-	for _, key := range removed {
-		delete(traits, key)
-	}
-	w.people[name] = traits
-	w.did("patch %q: %v, without %v", name, set, removed)
-	w.prompt = true
-	return true
-}
-
-func (w *walk) bulk() bool {
-	var rows []identity.Row
-	for range 2 + w.rng.IntN(3) {
-		rows = append(rows, identity.Row{Identity: w.someone(), Traits: w.someTraits()})
-	}
-	_, err := w.write.BulkIdentities(w.t.Context(), w.call, rows)
-	w.must(err)
-	for _, r := range rows {
-		w.people[r.Identity] = r.Traits
-	}
-	w.did("bulk %v", rows)
-	w.prompt = true
-	return true
-}
-
-func (w *walk) deleteIdentity() bool {
-	name := w.someone()
-	err := w.write.DeleteIdentity(w.t.Context(), w.call, name)
-	_, known := w.people[name]
-	if f, is := errors.AsType[*fault.Error](err); known == is || is && f.Code != fault.CodeNotFound {
-		w.fail("delete %q, who is known %t: %v", name, known, err)
-	}
-	for _, c := range w.audiences {
-		if c.members[name] {
-			w.coverage["after a removal"]++
+	d.patch = func() map[string]*string {
+		if w.rng.IntN(2) == 0 {
+			return map[string]*string{pick(w, []string{"team", "role"}): nil}
 		}
+		return map[string]*string{"team": new(pick(w, []string{"blue", "red"}))}
 	}
-	w.forget(name)
-	w.did("delete %q", name)
-	w.prompt = true
-	return true
+	d.rule = w.someRule
+	return d
 }
 
-// putAudience puts an audience, and holds the receipt against the model.
-func (w *walk) putAudience(in commands.AudiencePut, members map[string]bool) {
-	w.t.Helper()
-	r, err := w.write.PutAudience(w.t.Context(), w.call, in)
-	w.must(err)
-	if there := w.audiences[in.Slug]; r.Created != (there == nil) {
-		w.fail("put of %s: %+v, there is %v", in.Slug, r, there)
-	}
-	w.put(in.Slug, members, in.Rule)
-}
-
-func (w *walk) putFixed() bool {
-	in := commands.AudiencePut{Slug: pick(w, walkSlugs), Kind: audiences.KindFixed, Identities: []string{}}
-	members := map[string]bool{}
-	for _, name := range walkNames[:len(walkNames)-1] {
-		if w.rng.IntN(3) == 0 {
-			in.Identities = append(in.Identities, name)
-			members[name] = true
-		}
-	}
-	w.putAudience(in, members)
-	w.did("put %s: %q", in.Slug, in.Identities)
-	w.prompt = true
-	return true
-}
-
-func (w *walk) putRule() bool {
+func (w *walk) someRule() *audiences.Rule {
 	rule := &audiences.Rule{Match: pick(w, []audiences.Match{audiences.MatchAll, audiences.MatchAny})}
 	for range 1 + w.rng.IntN(2) {
 		condition := audiences.Condition{
@@ -367,40 +294,36 @@ func (w *walk) putRule() bool {
 		}
 		rule.Conditions = append(rule.Conditions, condition)
 	}
-	in := commands.AudiencePut{Slug: pick(w, walkSlugs), Kind: audiences.KindRule, Rule: rule}
-	w.putAudience(in, nil)
-	w.did("put %s: %+v", in.Slug, *rule)
+	return rule
+}
+
+// change makes a change, and holds its answer against the model.
+func (w *walk) change(c change) bool {
+	w.t.Helper()
+	body := ""
+	if c.body != nil {
+		text, err := json.Marshal(c.body)
+		w.must(err)
+		body = string(text)
+	}
+	w.did("%s %s %s", c.method, c.path, body)
+	r := w.api.Call(c.method, auth.Prefix+c.path, apitest.ProjectKey, body)
+	if r.Status != c.want || !strings.Contains(r.Body, c.answer) {
+		w.fail("answered %d %s, want %d with %s", r.Status, r.Body, c.want, c.answer)
+	}
+	before := w.belonging()
+	c.apply(w.peopleModel)
+	if c.method == http.MethodDelete && strings.HasPrefix(c.path, "/identities") && w.belonging() < before {
+		w.coverage["after a removal"]++
+	}
 	w.prompt = true
 	return true
 }
 
-func (w *walk) someAudience() *audienceModel {
-	if len(w.audiences) == 0 {
-		return nil
+// belonging counts the members of fixed audiences.
+func (w *walk) belonging() (n int) {
+	for _, a := range w.audiences {
+		n += len(a.members)
 	}
-	return w.audiences[pick(w, slices.Sorted(maps.Keys(w.audiences)))]
-}
-
-func (w *walk) deleteAudience() bool {
-	c := w.someAudience()
-	if c == nil {
-		return false
-	}
-	w.must(w.write.DeleteAudience(w.t.Context(), w.call, c.slug))
-	delete(w.audiences, c.slug)
-	w.did("delete audience %s", c.slug)
-	w.prompt = true
-	return true
-}
-
-func (w *walk) recompute() bool {
-	c := w.someAudience()
-	if c == nil {
-		return false
-	}
-	_, err := w.write.RecomputeAudience(w.t.Context(), w.call, c.slug)
-	w.must(err)
-	w.did("recompute %s", c.slug)
-	w.prompt = true
-	return true
+	return n
 }

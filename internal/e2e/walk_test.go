@@ -30,7 +30,9 @@ import (
 	"github.com/annals-project/annals/eventstore/eventstoretest"
 	"github.com/annals-project/annals/eventstore/node"
 	"github.com/annals-project/annals/eventstore/node/nodetest"
+	"github.com/annals-project/annals/internal/apitest"
 	"github.com/annals-project/annals/internal/auth"
+	"github.com/annals-project/annals/internal/httpx"
 	"github.com/annals-project/annals/internal/pg/pgtest"
 	"github.com/annals-project/annals/internal/runtest"
 	"github.com/annals-project/annals/internal/seedtest"
@@ -42,6 +44,8 @@ import (
 	"github.com/annals-project/annals/projections/recallindex"
 	"github.com/annals-project/annals/projections/recallindex/bleve"
 	"github.com/annals-project/annals/projections/runner"
+	"github.com/annals-project/annals/readapi"
+	"github.com/annals-project/annals/writeapi"
 )
 
 // walkSteps is the number of steps of the walk, a tenth of it in short mode. ANNALS_WALK overrides it.
@@ -69,11 +73,13 @@ type walk struct {
 	*fixture
 	*accessModel
 	estimates *walkEstimates
-	seed      uint64
-	rng       *rand.Rand
-	serial    int
-	history   []string
-	coverage  map[string]int
+	// api has the routes that change the directory.
+	api      *apitest.Client
+	seed     uint64
+	rng      *rand.Rand
+	serial   int
+	history  []string
+	coverage map[string]int
 	// prompt is set if the answer to the last step promised that recall follows it.
 	prompt bool
 }
@@ -82,6 +88,13 @@ func newWalk(t *testing.T, seed uint64) *walk {
 	w := &walk{fixture: newInside(t), seed: seed, rng: rand.New(rand.NewPCG(seed, 0)), coverage: map[string]int{}}
 	w.accessModel = newAccess(w.call.Principal.Project)
 	w.estimates = newWalkEstimates(w)
+	cfg := apitest.EdgeConfig()
+	cfg.Keys = ownKey{w.call.Principal}
+	router := httpx.New(cfg)
+	writeapi.Register(router, writeapi.Deps{
+		Audiences: w.write, AudienceViews: readapi.AudienceViews{Queries: w.directory}, Identities: w.write, LastSeen: w.directory,
+	})
+	w.api = apitest.Start(t, readapi.OpenAPI, router)
 	return w
 }
 
@@ -92,6 +105,7 @@ type step struct {
 }
 
 func (w *walk) walk(steps int) {
+	people := w.drawer()
 	kinds := []step{
 		{6, w.sendNew},
 		{4, w.sendAgain},
@@ -100,14 +114,14 @@ func (w *walk) walk(steps int) {
 		{2, w.sendBatch},
 		{3, w.deleteNote},
 		{5, w.deriveSome},
-		{4, w.putIdentity},
-		{3, w.patchIdentity},
-		{2, w.bulk},
-		{2, w.deleteIdentity},
-		{4, w.putFixed},
-		{4, w.putRule},
-		{2, w.deleteAudience},
-		{1, w.recompute},
+		{4, func() bool { return w.change(people.record()) }},
+		{3, func() bool { return w.change(people.patched()) }},
+		{2, func() bool { return w.change(people.records(w.peopleModel)) }},
+		{2, func() bool { return w.change(people.removal(w.peopleModel)) }},
+		{4, func() bool { return w.change(people.fixed(w.peopleModel)) }},
+		{4, func() bool { return w.change(people.ruled(w.peopleModel)) }},
+		{2, func() bool { return w.change(people.audienceRemoval(w.peopleModel)) }},
+		{1, func() bool { return w.change(people.recomputation(w.peopleModel)) }},
 	}
 	total := 0
 	for _, k := range kinds {
