@@ -466,7 +466,7 @@ func TestServer_ChallengeNamesDocument(t *testing.T) {
 func TestServer_RateLimitOfOrganization(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
-	h.set = func(s *Config) { s.RateLimit, s.OpsAddr = new(3), "127.0.0.1:0" }
+	h.set = func(s *Config) { s.RateLimit, s.OpsAddr, s.Profile = new(3), "127.0.0.1:0", true }
 	h.start()
 	h.servesOperation()
 	own, management := h.keys()

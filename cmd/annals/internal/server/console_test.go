@@ -190,7 +190,7 @@ func (h *consoleHarness) as(role string) *webtest.Reader {
 }
 
 // What an auditor asks is at most three clicks from the overview of a project: each line below is one. A word that is
-// typed into the box on each page is one, too.
+// typed into the box on each page is one, too. At the end a projection stops.
 func TestConsole_ThreeClicks(t *testing.T) {
 	unraced(t)
 	t.Parallel()
@@ -255,6 +255,7 @@ func TestConsole_ThreeClicks(t *testing.T) {
 	could.Follow("Who sees what")
 	could.Submit("Explain", map[string]string{"Identity": "ben", "Id of the data point": "plan", "As of": at})
 	could.See("could read plan")
+	h.showsAStoppedProjection()
 }
 
 // Everybody sees the own projects and whether the service works, operators also what it consists of and the causes.
@@ -297,10 +298,11 @@ func TestConsole_Health(t *testing.T) {
 	}
 }
 
-// A projection that stops is shown to everybody with the constant reason, and to operators with the cause.
-func TestConsole_HealthOfAStoppedProjection(t *testing.T) {
-	t.Parallel()
-	h := startStaff(t)
+// showsAStoppedProjection stops a projection: it is shown to everybody with the constant reason, and to operators with
+// the cause.
+func (h *consoleHarness) showsAStoppedProjection() {
+	t := h.t
+	t.Helper()
 	if _, err := h.storage.db.Exec(t.Context(), `alter table directory.identities rename to hidden`); err != nil {
 		t.Fatal(err)
 	}

@@ -422,13 +422,22 @@ func shown(results []client.RecallResult) (list []string) {
 }
 
 // An explanation shows what the API returns, writes nothing but that an operator read it, and names no data point of
-// another project.
+// another project. A start records what operators read while it could not be recorded.
 func TestServer_ExplainARecall(t *testing.T) {
 	unraced(t)
 	t.Parallel()
 	h := newHarness(t) // what an operator reads by a key is a visit of the first organization
 	h.set = func(c *Config) { c.RateLimit = new(0) }
+	runtest.Must(t, os.MkdirAll(h.dir, 0o700))
+	runtest.Must(t, newOperatorLog(h.dir).add(operatorLine{
+		At: time.Now(), Principal: "operator root", Reason: "ticket 7", RequestID: uuid.New(), Command: "annals export",
+	}))
 	h.start()
+	runtest.Await(t, "the earlier read is in the log", func() bool { return h.count("visit.operator-read.v1") == 1 })
+	runtest.Await(t, "the file is gone", func() bool {
+		_, err := os.Stat(newOperatorLog(h.dir).path)
+		return errors.Is(err, os.ErrNotExist)
+	})
 	management := h.createAcme().ManagementKey
 	key, other := h.newProject(management, "Tea"), h.newProject(management, "Coffee")
 	h.must(key, http.MethodPut, api+"/identities/ana", point{"traits": point{"team": "tea"}}, nil)
@@ -487,7 +496,7 @@ func TestServer_ExplainARecall(t *testing.T) {
 			t.Errorf("in the project of the neighbour: %+v", s)
 		}
 	}
-	runtest.Await(t, "what the operator read is in the log", func() bool { return h.count("visit.operator-read.v1") == 3 })
+	runtest.Await(t, "what the operator read is in the log", func() bool { return h.count("visit.operator-read.v1") == 4 })
 	d := &debugged{harness: h, key: key}
 	if logged := d.logged(); logged["POST "+api+"/recall"] != 2 || slices.ContainsFunc(keysOf(logged), func(call string) bool {
 		return strings.Contains(call, "explain")

@@ -419,6 +419,9 @@ func TestServer_WrongKeyOfModel(t *testing.T) {
 			return true
 		})
 	}
+	if got := h.fetch(http.MethodGet, ops+"/debug/pprof/", "", ""); got.status != http.StatusNotFound {
+		t.Errorf("without the setting, the profiler answers %d", got.status)
+	}
 	readyz := func() string { return h.fetch(http.MethodGet, ops+"/readyz", "", "").body }
 	awaitText("the log names the setting", log.String, "a server cannot be used", "ANNALS_MODEL_KEY", "status 403")
 	awaitText("/readyz names it", readyz, `"status":"ready"`,

@@ -22,12 +22,10 @@ import (
 	"github.com/annals-project/annals/projections/datapoints"
 )
 
-func TestServer_Profiler(t *testing.T) {
-	t.Parallel()
-	h := newHarness(t)
-	h.set = func(s *Config) { s.OpsAddr, s.Profile = "127.0.0.1:0", true }
-	h.start()
-	ops := "http://" + h.Server.listeners.ops.Addr().String()
+// servesProfiles checks where the profiler is.
+func (h *harness) servesProfiles(ops string) {
+	t := h.t
+	t.Helper()
 	for url, want := range map[string]int{
 		h.urls.API + "/debug/pprof/": 404, h.urls.API + "/debug/pprof/heap": 404,
 		h.urls.Console + "/debug/pprof/": 404, h.urls.Console + "/debug/pprof/heap": 404,
@@ -41,11 +39,12 @@ func TestServer_Profiler(t *testing.T) {
 	}
 }
 
-// servesOperation checks what the address of operation serves, and that no other address does.
+// servesOperation checks what the address of operation serves, with profiles, and that no other address does.
 func (h *harness) servesOperation() {
 	t := h.t
 	t.Helper()
 	ops := "http://" + h.Server.listeners.ops.Addr().String()
+	h.servesProfiles(ops)
 	for url, want := range map[string]struct {
 		status int
 		says   string
@@ -61,7 +60,6 @@ func (h *harness) servesOperation() {
 		ops + "/healthz":            {200, "ok"},
 		ops + "/readyz":             {200, "ready"},
 		ops + "/metrics":            {200, "annals_http_requests_in_flight"},
-		ops + "/debug/pprof/":       {404, "not-found"},
 		ops + "/api/v1/usage":       {404, "not-found"},
 	} {
 		if got := h.fetch(http.MethodGet, url, "", ""); got.status != want.status || !strings.Contains(got.body, want.says) {

@@ -39,13 +39,11 @@ func (h *harness) wants(key, method, path string, body any, status int, code str
 	return answer
 }
 
-// TestServer_OrganizationsProjectsAndKeys follows an organization as its operator and its
-// applications see it. A second organization must not change.
-func TestServer_OrganizationsProjectsAndKeys(t *testing.T) {
-	unraced(t)
-	t.Parallel()
-	h := newHarness(t)
-	h.start()
+// followsAnOrganization follows an organization as its operator and its applications see it. A second organization must
+// not change.
+func (h *harness) followsAnOrganization() {
+	t := h.t
+	t.Helper()
 	first := h.credentials()
 	neighbour, neighbours := first[datafolder.ManagementKeyName], first[datafolder.ProjectKeyName]
 
@@ -162,13 +160,8 @@ func (h *harness) nowhereInClear(keys ...string) {
 	}
 }
 
-// After a crash in the creation of an organization its keys are refused. The next start and a
-// running service complete it.
-func TestServer_InterruptedCreation(t *testing.T) {
-	unraced(t)
-	t.Parallel()
-	var held atomic.Bool
-	h := newHarness(t)
+// holdPreparations keeps organizations that are created from being prepared while held is set.
+func (h *harness) holdPreparations(held *atomic.Bool) {
 	h.arrange = func(p *Server) {
 		prepare := p.write.preparation.prepare
 		p.write.preparation.every = 10 * time.Millisecond
@@ -179,7 +172,13 @@ func TestServer_InterruptedCreation(t *testing.T) {
 			return prepare(ctx)
 		}
 	}
-	h.start()
+}
+
+// completesCreations checks that after a crash in the creation of an organization its keys are refused, and that the
+// next start and a running service complete it.
+func (h *harness) completesCreations(held *atomic.Bool) {
+	t := h.t
+	t.Helper()
 	held.Store(true)
 	crashed, key := h.crashedCreation("Crashed")
 	late, other := h.crashedCreation("Late")
@@ -308,11 +307,14 @@ func TestOrganizations_NewKeyWhileProjectionsLag(t *testing.T) {
 	}
 }
 
-// A live key is stored sealed, from the first one on. A start seals all keys with a new seal key.
+// A live key is stored sealed, from the first one on. A start seals all keys with a new seal key. Then organizations
+// come, change, and crash while they come.
 func TestServer_KeysAreSealed(t *testing.T) {
 	unraced(t)
 	t.Parallel()
 	h := newHarness(t)
+	var held atomic.Bool
+	h.holdPreparations(&held)
 	h.start()
 	first := h.credentials()
 	var key struct{ ID, Key string }
@@ -336,6 +338,8 @@ func TestServer_KeysAreSealed(t *testing.T) {
 	h.stop()
 	h.start()
 	h.reveals([][]byte{fresh}, first[datafolder.ProjectKeyName])
+	h.followsAnOrganization()
+	h.completesCreations(&held)
 }
 
 // reveals checks that the vault reveals exactly these keys with the seal keys.

@@ -225,8 +225,11 @@ func (h *harness) signIn(email, password string) (signin.SignedIn, error) {
 	return h.signin.SignIn(h.t.Context(), signin.Attempt{Email: email, Password: password})
 }
 
+// The first start makes an owner. Organizations without one, also of an older store, get the person who has a password
+// already.
 func TestOwners_FirstStart(t *testing.T) {
 	unraced(t)
+	t.Parallel()
 	h, links := withOwner(t)
 	h.start()
 	values := h.credentials()
@@ -264,6 +267,15 @@ func TestOwners_FirstStart(t *testing.T) {
 	if _, err := h.signIn(ownerEmail, password); err == nil {
 		t.Error("the generated password works after the link was used")
 	}
+	create := func(name, owner string) {
+		t.Helper()
+		_, err := operatorapi.CreateOrganization.Call(t.Context(), operatorapi.Dial(h.dir), operatorapi.NewOrganization{
+			NewOrganization: commands.NewOrganization{Name: name, Plan: metering.SelfHosted, OwnerEmail: owner}, By: "operator",
+		})
+		runtest.Must(t, err)
+	}
+	create("Acme", "")
+	create("Other", "ana@other.example")
 
 	h.stop()
 	h.start()
@@ -274,28 +286,6 @@ func TestOwners_FirstStart(t *testing.T) {
 	if _, err := h.signIn(ownerEmail, "a password of my own"); err != nil {
 		t.Error(err)
 	}
-	h.stop()
-}
-
-// Organizations without an owner, also of an older store, get the person who has a password already.
-func TestOwners_FurtherOrganizations(t *testing.T) {
-	unraced(t)
-	h, links := withOwner(t)
-	h.start()
-	_, err := h.signin.SetPassword(t.Context(), (*links)[0][strings.LastIndex((*links)[0], "/")+1:],
-		signin.Attempt{Password: "a password of my own"})
-	runtest.Must(t, err)
-	create := func(name, owner string) {
-		t.Helper()
-		_, err := operatorapi.CreateOrganization.Call(t.Context(), operatorapi.Dial(h.dir), operatorapi.NewOrganization{
-			NewOrganization: commands.NewOrganization{Name: name, Plan: metering.SelfHosted, OwnerEmail: owner}, By: "operator",
-		})
-		runtest.Must(t, err)
-	}
-	create("Acme", "")
-	create("Other", "ana@other.example")
-	h.stop()
-	h.start()
 	owners := map[string]string{}
 	for _, o := range h.organizations() {
 		owners[o.Name] = o.OwnerEmail
@@ -304,15 +294,13 @@ func TestOwners_FurtherOrganizations(t *testing.T) {
 	if !maps.Equal(owners, want) {
 		t.Errorf("owners %v, want %v", owners, want)
 	}
-	if got := h.credentials()[datafolder.OwnerPasswordName]; got != "" {
-		t.Error("a person with a password gets a generated one")
-	}
 	h.stop()
 }
 
 // A crash between the file and the password leaves a person who cannot sign in, until the next start.
 func TestOwners_InterruptedStart(t *testing.T) {
 	unraced(t)
+	t.Parallel()
 	h, _ := withOwner(t)
 	h.start()
 	password := h.credentials()[datafolder.OwnerPasswordName]

@@ -298,19 +298,3 @@ func TestOperatorLog(t *testing.T) {
 		t.Error("a full file takes a line")
 	}
 }
-
-// A start records what operators read while it could not be recorded.
-func TestServer_EarlierReadsOfOperators(t *testing.T) {
-	t.Parallel()
-	h := newHarness(t)
-	runtest.Must(t, os.MkdirAll(h.dir, 0o700))
-	runtest.Must(t, newOperatorLog(h.dir).add(operatorLine{
-		At: time.Now(), Principal: "operator root", Reason: "ticket 7", RequestID: uuid.New(), Command: "annals export",
-	}))
-	h.start()
-	runtest.Await(t, "the read is in the log", func() bool { return h.count("visit.operator-read.v1") == 1 })
-	runtest.Await(t, "the file is gone", func() bool {
-		_, err := os.Stat(newOperatorLog(h.dir).path)
-		return errors.Is(err, os.ErrNotExist)
-	})
-}

@@ -153,7 +153,7 @@ func TestRequestLog_NoTokenInAnySpelling(t *testing.T) {
 }
 
 // The request log lists each event, and its body until the data point is deleted. The token is nowhere in
-// clear.
+// clear. Events are charged.
 func TestWebhook_RequestLog(t *testing.T) {
 	unraced(t)
 	t.Parallel()
@@ -225,6 +225,7 @@ func TestWebhook_RequestLog(t *testing.T) {
 		t.Errorf("the body is kept after the deletion: %+v", r.Payload)
 	}
 	h.tokenNowhere(token, &logged)
+	h.chargesEvents()
 }
 
 // tokenNowhere checks that a token is in no event, no row of any table and no line of the log.

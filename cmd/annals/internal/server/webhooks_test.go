@@ -439,11 +439,11 @@ func TestWebhook_Neighbours(t *testing.T) {
 	}
 }
 
-// The prices of events under a metered plan, and the limits that refuse them.
-func TestWebhook_Charges(t *testing.T) {
-	t.Parallel()
-	h := newHarness(t)
-	h.start()
+// chargesEvents checks the prices of events under a metered plan, and the limits that refuse them. It restarts the
+// service.
+func (h *harness) chargesEvents() {
+	t := h.t
+	t.Helper()
 	acme := h.createAcme()
 	key := h.newProject(acme.ManagementKey, "Default")
 	mapped := webhook.Settings{
