@@ -248,7 +248,8 @@ const derivedBytes = 96
 
 // Derived is uuid.NewSHA1 without its allocations: a recall derives hundreds of ids.
 func Derived(namespace uuid.UUID, name []byte) (id uuid.UUID) {
-	sum := sha1.Sum(append(append(make([]byte, 0, len(id)+derivedBytes), namespace[:]...), name...)) //nolint:gosec // no secret
+	seed := append(make([]byte, 0, len(id)+derivedBytes), namespace[:]...)
+	sum := sha1.Sum(append(seed, name...)) //nolint:gosec // of UUIDv5
 	copy(id[:], sum[:])
 	id[6], id[8] = id[6]&0x0f|5<<4, id[8]&0x3f|0x80
 	return id

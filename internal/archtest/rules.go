@@ -57,6 +57,7 @@ var only = map[string][]string{
 	"github.com/elastic":                                   {"projections/recallindex/elastic"},
 	"github.com/alecthomas/kong":                           {"bench/cmd", "cmd"},
 	"github.com/viterin/vek":                               {"internal/minilm"},
+	"modernc.org/sqlite":                                   {"bench"},
 }
 
 // testOnly are modules that no file but a test, or a package of tests, may import.
