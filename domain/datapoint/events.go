@@ -12,7 +12,6 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/annals-project/annals/domain/blob"
-	"github.com/annals-project/annals/domain/stream"
 )
 
 // Text is a piece of customer text, inline, or in a blob if the event would exceed blob.InlineLimit.
@@ -147,5 +146,5 @@ func (Deleted) EventType() string { return "datapoint.deleted.v1" }
 // NodeID is the id under which a revision appears as a document of recall and as a node of the
 // trace.
 func NodeID(dataPoint uuid.UUID, revision int) uuid.UUID {
-	return stream.Derived(dataPoint, strconv.AppendInt([]byte("revision:"), int64(revision), 10))
+	return uuid.NewSHA1(dataPoint, []byte("revision:"+strconv.Itoa(revision)))
 }

@@ -6,7 +6,6 @@
 package stream
 
 import (
-	"crypto/sha1" //nolint:gosec // of UUIDv5
 	"crypto/sha256"
 	"strconv"
 	"strings"
@@ -240,19 +239,7 @@ func Owner(name string) uuid.UUID {
 
 // DataPointID is the id of the data point that a source id names within a project.
 func DataPointID(namespace uuid.UUID, sourceID string) uuid.UUID {
-	return Derived(namespace, append(append(make([]byte, 0, derivedBytes), "datapoint:"...), sourceID...))
-}
-
-// derivedBytes is room for most names of derived ids.
-const derivedBytes = 96
-
-// Derived is uuid.NewSHA1 without its allocations: a recall derives hundreds of ids.
-func Derived(namespace uuid.UUID, name []byte) (id uuid.UUID) {
-	seed := append(make([]byte, 0, len(id)+derivedBytes), namespace[:]...)
-	sum := sha1.Sum(append(seed, name...)) //nolint:gosec // of UUIDv5
-	copy(id[:], sum[:])
-	id[6], id[8] = id[6]&0x0f|5<<4, id[8]&0x3f|0x80
-	return id
+	return uuid.NewSHA1(namespace, []byte("datapoint:"+sourceID))
 }
 
 // IdentityID is the id of the directory record that an identity names within a project.
