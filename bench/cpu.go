@@ -33,12 +33,18 @@ func (m *measurement) processor(ctx context.Context) (now processorTime, err err
 			return now, err
 		}
 	}
+	used, err := usedHere()
+	now.load = used.Seconds()
+	return now, err
+}
+
+// usedHere is the processor time that this process has used.
+func usedHere() (time.Duration, error) {
 	var used syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &used); err != nil {
-		return now, fmt.Errorf("processor time of this process: %w", err)
+		return 0, fmt.Errorf("processor time of this process: %w", err)
 	}
-	now.load = (time.Duration(used.Utime.Nano()) + time.Duration(used.Stime.Nano())).Seconds()
-	return now, nil
+	return time.Duration(used.Utime.Nano() + used.Stime.Nano()), nil
 }
 
 // spent reports the processor time of each of count operations since before.

@@ -3,7 +3,6 @@ package event
 
 import (
 	"bytes"
-	"crypto/sha1" //nolint:gosec // of UUIDv5
 	"encoding/base64"
 	"encoding/json"
 	"errors"
@@ -214,13 +213,4 @@ func SplitSalt(meta []byte) (rest []byte, salt [SaltSize]byte, err error) {
 		return nil, salt, errNoSalt
 	}
 	return append(bytes.Clone(meta[:at]), '}'), [SaltSize]byte(decoded), nil
-}
-
-// DerivedID is uuid.NewSHA1 without its allocations: a recall derives hundreds of ids.
-func DerivedID(namespace uuid.UUID, name []byte) (id uuid.UUID) {
-	const mostNames = 96                                                                          // bytes, of which most names have fewer
-	sum := sha1.Sum(append(append(make([]byte, 0, len(id)+mostNames), namespace[:]...), name...)) //nolint:gosec // no secret
-	copy(id[:], sum[:])
-	id[6], id[8] = id[6]&0x0f|5<<4, id[8]&0x3f|0x80
-	return id
 }

@@ -45,7 +45,7 @@ type Memory struct {
 
 // SourceID is the id of the node of a revision, from which its memories are derived.
 func SourceID(dataPoint uuid.UUID, revision int) uuid.UUID {
-	return event.DerivedID(dataPoint, strconv.AppendInt([]byte("revision:"), int64(revision), 10))
+	return uuid.NewSHA1(dataPoint, []byte("revision:"+strconv.Itoa(revision)))
 }
 
 // ID is the id of the n-th memory of a revision.

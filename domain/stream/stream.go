@@ -15,8 +15,6 @@ import (
 	"time"
 
 	"github.com/google/uuid"
-
-	"github.com/annals-project/annals/domain/event"
 )
 
 // The categories. Those with customer text are erasable: DataPoint, Memory, Blob, Identity, Person, Offer and Visits.
@@ -244,7 +242,7 @@ func Owner(name string) uuid.UUID {
 
 // DataPointID is the id of the data point that a source id names within a project.
 func DataPointID(namespace uuid.UUID, sourceID string) uuid.UUID {
-	return event.DerivedID(namespace, append([]byte("datapoint:"), sourceID...))
+	return uuid.NewSHA1(namespace, []byte("datapoint:"+sourceID))
 }
 
 // IdentityID is the id of the directory record that an identity names within a project.

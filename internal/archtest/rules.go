@@ -93,6 +93,7 @@ var only = map[string][]string{
 	"github.com/elastic":                                   {"projections/recallindex/elastic"},
 	"github.com/alecthomas/kong":                           {"bench/cmd", "cmd"},
 	"github.com/viterin/vek":                               {"internal/minilm"},
+	"modernc.org/sqlite":                                   {"bench"},
 }
 
 // testOnly are packages that no file but a test, or a package of tests, may import.

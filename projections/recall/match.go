@@ -63,7 +63,7 @@ type passage struct {
 	held   recall.Words
 }
 
-// take takes a passage of the data point if it has a higher score than the best one. held are those of the passage alone.
+// take takes a passage of the data point if it has a higher score than the best one.
 func (m *match) take(q *recall.Question, p *passage) {
 	m.held |= q.HeldAnywhere(p.counts)
 	p.held = q.Held(p.counts)

@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
 
 	"github.com/annals-project/annals/domain/blob"
 	"github.com/annals-project/annals/domain/recall"
@@ -71,17 +72,12 @@ func readBodies(ctx context.Context, db Snapshot, wanted []part) (map[revisionKe
 	if err != nil {
 		return nil, fmt.Errorf("read texts: %w", err)
 	}
-	defer rows.Close()
-	for rows.Next() {
-		var key revisionKey
-		b := new(body)
-		if err := rows.Scan(&key.dataPoint, &key.revision, &b.content, &b.contentBlob, (*[]byte)(&b.metadata),
-			&b.metadataBlob, &b.label); err != nil {
-			return nil, fmt.Errorf("read texts: %w", err)
-		}
-		found[key] = b
+	var key revisionKey
+	var b body
+	columns := []any{
+		&key.dataPoint, &key.revision, &b.content, &b.contentBlob, (*[]byte)(&b.metadata), &b.metadataBlob, &b.label,
 	}
-	if err := rows.Err(); err != nil {
+	if _, err := pgx.ForEachRow(rows, columns, func() error { found[key] = new(b); return nil }); err != nil {
 		return nil, fmt.Errorf("read texts: %w", err)
 	}
 	return found, nil

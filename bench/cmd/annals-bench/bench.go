@@ -22,6 +22,7 @@ type BenchCmd struct {
 		Beam   BeamCmd   `cmd:"" help:"Score recall on chats with an assistant whose questions name the messages that answer them."`
 	} `cmd:"" help:"Measure how well recall finds what it should."`
 	Answers   AnswersCmd   `cmd:"" help:"Record what questions answer, and compare two recordings."`
+	Engine    EngineCmd    `cmd:"" help:"Measure the search engine alone, beside SQLite with FTS5 on the same texts."`
 	Load      LoadCmd      `cmd:"" help:"Measure speed under load, against the budgets of the design."`
 	Sustained SustainedCmd `cmd:"" help:"Measure a steady load and an overload against the budgets of the design."`
 	Needles   NeedlesCmd   `cmd:"" help:"Measure whether recall finds the one of many texts that a question names by a detail."`

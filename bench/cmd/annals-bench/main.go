@@ -127,7 +127,8 @@ func (r *Remote) project() (*client.Client, error) {
 	}
 	key := cmp.Or(r.Key, file["ANNALS_PROJECT_KEY"])
 	if key == "" {
-		return nil, errors.New("no project key: set ANNALS_PROJECT_KEY, or name with --data-dir the data folder of the server")
+		return nil, errors.New("no project key: set ANNALS_PROJECT_KEY, or name with --data-dir the data folder of the " +
+			"server")
 	}
 	return r.client(key, file)
 }

@@ -76,6 +76,20 @@ func (t *Texts) Query() string {
 	return strings.Join(words, " ")
 }
 
+// Words returns different words of some ranks, from the commonest on, each as often as texts have it.
+func (t *Texts) Words(count, from, to int) []string {
+	taken, list := map[int]bool{}, make([]string, 0, count)
+	for len(list) < count {
+		rank := int(t.zipf.Uint64())
+		if rank < from || rank >= to || taken[rank] {
+			continue
+		}
+		taken[rank] = true
+		list = append(list, t.words[rank])
+	}
+	return list
+}
+
 // Rare returns a word that no text contains.
 func (t *Texts) Rare() string {
 	return fmt.Sprintf("xq%016x", t.rand.Uint64())

@@ -207,8 +207,11 @@ type explainer struct {
 // of explains a pass that has ended, within its snapshot.
 func of(ctx context.Context, p *recall.Pass, sourceIDs []string) (Explanation, error) {
 	e := &explainer{
-		Pass: p, sourceIDs: sourceIDs, places: placesOf(p.Ranking.Turned), ranks: map[uuid.UUID]int{},
+		Pass: p, sourceIDs: sourceIDs, places: map[uuid.UUID]int{}, ranks: map[uuid.UUID]int{},
 		ranked: p.Analyzer.RankExplained(p.Asked, p.Found.Weights, p.Ranking.Turns, p.Without()...),
+	}
+	for place, id := range p.Ranking.Turned {
+		e.places[id] = place
 	}
 	for rank, candidate := range p.Composed.Order {
 		e.ranks[p.Ranking.IDs[candidate]] = rank
@@ -229,14 +232,6 @@ func of(ctx context.Context, p *recall.Pass, sourceIDs []string) (Explanation, e
 		out.Sources[i] = source
 	}
 	return out, p.Err()
-}
-
-func placesOf(ids []uuid.UUID) map[uuid.UUID]int {
-	places := make(map[uuid.UUID]int, len(ids))
-	for i, id := range ids {
-		places[id] = i
-	}
-	return places
 }
 
 // answers are the names of the kinds of answers.

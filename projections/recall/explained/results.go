@@ -8,6 +8,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
 
 	"github.com/annals-project/annals/domain/blob"
 	"github.com/annals-project/annals/domain/datapoint"
@@ -59,14 +60,15 @@ func (e *explainer) readStored(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("read explained data points: %w", err)
 	}
-	defer rows.Close()
-	var unnamed []uuid.UUID
-	for rows.Next() {
+	found, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (*storedDataPoint, error) {
 		p := new(storedDataPoint)
-		if err := rows.Scan(&p.id, &p.revision, &p.audience, &p.occurredAt, &p.label, &p.author, &p.size, &p.big,
-			&p.tokens); err != nil {
-			return fmt.Errorf("read explained data points: %w", err)
-		}
+		return p, row.Scan(&p.id, &p.revision, &p.audience, &p.occurredAt, &p.label, &p.author, &p.size, &p.big, &p.tokens)
+	})
+	if err != nil {
+		return fmt.Errorf("read explained data points: %w", err)
+	}
+	var unnamed []uuid.UUID
+	for _, p := range found {
 		p.occurredAt = p.occurredAt.UTC()
 		if p.big != nil {
 			p.size = p.big.Size
@@ -76,30 +78,15 @@ func (e *explainer) readStored(ctx context.Context) error {
 			unnamed = append(unnamed, p.audience)
 		}
 	}
-	if err := rows.Err(); err != nil {
-		return fmt.Errorf("read explained data points: %w", err)
-	}
 	if len(unnamed) == 0 || !e.HasAudiences() {
 		return nil
 	}
-	return e.readSlugs(ctx, unnamed)
-}
-
-func (e *explainer) readSlugs(ctx context.Context, audiences []uuid.UUID) error {
-	rows, err := e.Snapshot().Query(ctx, selectSlugs, audiences, e.Project.ID)
-	if err != nil {
+	if rows, err = e.Snapshot().Query(ctx, selectSlugs, unnamed, e.Project.ID); err != nil {
 		return fmt.Errorf("read slugs of audiences: %w", err)
 	}
-	defer rows.Close()
-	for rows.Next() {
-		var id uuid.UUID
-		var slug string
-		if err := rows.Scan(&id, &slug); err != nil {
-			return fmt.Errorf("read slugs of audiences: %w", err)
-		}
-		e.audiences[id] = slug
-	}
-	if err := rows.Err(); err != nil {
+	var id uuid.UUID
+	var slug string
+	if _, err := pgx.ForEachRow(rows, []any{&id, &slug}, func() error { e.audiences[id] = slug; return nil }); err != nil {
 		return fmt.Errorf("read slugs of audiences: %w", err)
 	}
 	return nil
@@ -193,11 +180,7 @@ func (e *explainer) scoreOf(id uuid.UUID) Scored {
 		turn := e.ranked.Turns[place]
 		s.Score = turn.Score
 		s.Signals, s.Factors = append(s.Signals, turn.Contributions...), append(s.Factors, turn.Factors...)
-		for i, c := range e.Ranking.Turns[place].Counts {
-			if c.Text > 0 || c.Label > 0 {
-				s.Words = append(s.Words, e.Asked.Terms[i].Text)
-			}
-		}
+		s.Words = e.words(e.Ranking.Turns[place].Counts)
 	}
 	found := func(by string, is bool) {
 		if is {
@@ -211,6 +194,17 @@ func (e *explainer) scoreOf(id uuid.UUID) Scored {
 	found("embedding", len(passages)+len(memories) == 0 && slices.Contains(e.Found.Order, id))
 	found("neighbour", e.IsNeighbour(id))
 	return s
+}
+
+// words are the terms of the question with their counts, those that a text has.
+func (e *explainer) words(counts []domainrecall.Count) []string {
+	words := []string{}
+	for i, c := range counts {
+		if c != (domainrecall.Count{}) {
+			words = append(words, e.Asked.Terms[i].Text)
+		}
+	}
+	return words
 }
 
 // scorePassage turns the explained score of a source into that of a passage: that of its best memory if that is more,

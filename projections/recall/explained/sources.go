@@ -206,12 +206,7 @@ func (e *explainer) explainUnfound(ctx context.Context, s *Source, p *storedData
 	}
 	s.Scored = &Scored{
 		Score: score, Signals: []domainrecall.Contribution{{Signal: "words", Value: score, Weight: 1}},
-		Factors: []domainrecall.Factor{}, FoundBy: []string{}, Words: []string{},
-	}
-	for i, c := range best {
-		if c.Text > 0 || c.Label > 0 {
-			s.Words = append(s.Words, e.Asked.Terms[i].Text)
-		}
+		Factors: []domainrecall.Factor{}, FoundBy: []string{}, Words: e.words(best),
 	}
 	s.Why = "its words match, but the search did not find it: the index may have an older audience or time of it"
 	if e.MayHoldMore() {
