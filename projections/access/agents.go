@@ -93,8 +93,11 @@ func (q Queries) Agent(ctx context.Context, id uuid.UUID) (h auth.AgentHolder, o
 		h.Projects, err = pgx.CollectRows(rows, q.scanNamed)
 		return err
 	})
-	if err = q.DB.SendBatch(ctx, b).Close(); err != nil || !ok {
-		return auth.AgentHolder{}, false, wrapAgent(err)
+	if err = q.DB.SendBatch(ctx, b).Close(); err != nil {
+		return auth.AgentHolder{}, false, fmt.Errorf("find agent: %w", err)
+	}
+	if !ok {
+		return auth.AgentHolder{}, false, nil
 	}
 	h.ID, h.Role, h.Access = id, role, make(map[uuid.UUID]organization.Access, len(projects))
 	for i, project := range projects {
@@ -102,13 +105,6 @@ func (q Queries) Agent(ctx context.Context, id uuid.UUID) (h auth.AgentHolder, o
 	}
 	h.Scopes = auth.ParseScopes(scopes)
 	return h, true, nil
-}
-
-func wrapAgent(err error) error {
-	if err == nil {
-		return nil
-	}
-	return fmt.Errorf("find agent: %w", err)
 }
 
 func (q Queries) scanNamed(row pgx.CollectableRow) (n auth.Named, err error) {

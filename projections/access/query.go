@@ -64,7 +64,7 @@ func (q Queries) KeyByHash(ctx context.Context, kind auth.Kind, hash [32]byte) (
 			from access.organizations where management_key_hash = $1`, hash[:]).
 			Scan(&h.KeyID, &h.KeyPrefix, &h.OrganizationID, &h.Preparing, &l.Plan, &l.SpendCapTenths)
 	case auth.WebhookToken:
-		err = q.webhookByToken(ctx, hash, &h)
+		_, err = q.holderOf(ctx, &h, `w.token_hash = $1`, hash[:])
 	default:
 		return auth.Holder{}, false, nil
 	}

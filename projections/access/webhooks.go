@@ -168,12 +168,6 @@ func (q Queries) WebhookOf(
 	return w, h.Principal, true, nil
 }
 
-// webhookByToken fills the holder of a webhook's token.
-func (q Queries) webhookByToken(ctx context.Context, hash [32]byte, h *auth.Holder) error {
-	_, err := q.holderOf(ctx, h, `w.token_hash = $1`, hash[:])
-	return err
-}
-
 // holderOf fills the holder of the token of one webhook, and returns when the webhook was created.
 func (q Queries) holderOf(
 	ctx context.Context, h *auth.Holder, where string, args ...any,

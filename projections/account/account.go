@@ -15,6 +15,7 @@ import (
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/internal/auth"
 	"github.com/annals-project/annals/internal/pg/replica"
+	"github.com/annals-project/annals/internal/pgarray"
 	"github.com/annals-project/annals/internal/tenants"
 	"github.com/annals-project/annals/projections/access"
 	"github.com/annals-project/annals/projections/datapoints"
@@ -269,7 +270,8 @@ func (q Queries) counted(
 			return err
 		}
 		found = slices.DeleteFunc(found, func(p access.Project) bool { return !wanted(p) })
-		counts, err = q.DataPoints.Counts(ctx, db, idsOf(found), month)
+		ids := pgarray.IDs(found, func(p access.Project) uuid.UUID { return p.ID })
+		counts, err = q.DataPoints.Counts(ctx, db, ids, month)
 		return err
 	}
 	served, err := q.Replica.ReadAtHead(ctx, need, q.Head, read)
@@ -277,14 +279,6 @@ func (q Queries) counted(
 		err = read(ctx, q.DB)
 	}
 	return found, counts, err
-}
-
-func idsOf(projects []access.Project) []uuid.UUID {
-	ids := make([]uuid.UUID, len(projects))
-	for i, p := range projects {
-		ids[i] = p.ID
-	}
-	return ids
 }
 
 func monthOf(at time.Time, resets bool) Month {

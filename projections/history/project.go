@@ -107,7 +107,7 @@ func (Projector) Apply(ctx context.Context, tx pgx.Tx, events []eventstore.Decod
 	if err := projections.Each(events, f.read); err != nil {
 		return err
 	}
-	if f.isEmpty() {
+	if len(f.items) == 0 {
 		return nil
 	}
 	if err := f.load(ctx, tx); err != nil {
@@ -149,8 +149,6 @@ func newFold() *fold {
 		forgotten: map[string]struct{}{},
 	}
 }
-
-func (f *fold) isEmpty() bool { return len(f.items) == 0 }
 
 // byPeople is how the principals of people begin.
 const byPeople = "person:"

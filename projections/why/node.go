@@ -76,12 +76,12 @@ func (s *Trace) Node(ctx context.Context, project auth.Project, id uuid.UUID) (N
 	node := g.node(n)
 	send := near.sends[node.Ingestion]
 	node.Phase, node.ReadyAt = send.phase, send.readyAt()
-	switch n {
-	case 0:
-		err = s.replaceSource(ctx, &node, near)
-	case g.passage:
-		err = s.replacePassage(ctx, &node, near)
-	default:
+	if n == 0 && near.before != nil {
+		node.Replaced = &near.before.node
+	}
+	if n == 0 || n == g.passage {
+		err = s.replaceText(ctx, &node, near)
+	} else {
 		err = s.replaceMemory(ctx, project, &node, near)
 	}
 	if err == nil {
@@ -108,20 +108,8 @@ func (g *Graph) node(n int) Node {
 	return node
 }
 
-// replaceSource sets what replaced a revision, and what it replaced.
-func (s *Trace) replaceSource(ctx context.Context, node *Node, near neighbours) error {
-	if near.before != nil {
-		node.Replaced = &near.before.node
-	}
-	if near.after == nil {
-		node.Current = true
-		return nil
-	}
-	return s.replace(ctx, node, *near.after)
-}
-
-// replacePassage sets the revision that replaced that of a passage: recall shows passages of the newest one.
-func (s *Trace) replacePassage(ctx context.Context, node *Node, near neighbours) error {
+// replaceText sets what replaced a revision, or a passage of it: recall shows passages of the newest one.
+func (s *Trace) replaceText(ctx context.Context, node *Node, near neighbours) error {
 	if near.after == nil {
 		node.Current = true
 		return nil
