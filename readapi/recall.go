@@ -341,7 +341,8 @@ func timelineViewOf(t why.Timeline) timelineView {
 	}
 	for n, m := range t.Nodes {
 		v.Nodes[n] = client.TimelineNode{
-			ID: m.ID.String(), Kind: m.Kind, MemoryKind: optional(m.MemoryKind), Headline: m.Headline, Section: m.Section, OccurredAt: m.OccurredAt, ArrivedAt: m.ArrivedAt,
+			ID: m.ID.String(), Kind: m.Kind, MemoryKind: optional(m.MemoryKind), Headline: m.Headline,
+			Section: m.Section, OccurredAt: m.OccurredAt, ArrivedAt: m.ArrivedAt,
 			SearchableAt: m.SearchableAt, Current: m.Current, DataPointID: m.SourceID, Revision: m.Revision,
 			IngestionID: m.Ingestion.String(),
 		}

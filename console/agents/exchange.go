@@ -20,6 +20,7 @@ import (
 	"github.com/annals-project/annals/domain/fault"
 	"github.com/annals-project/annals/internal/auth"
 	"github.com/annals-project/annals/internal/secret"
+	"github.com/annals-project/annals/internal/statement"
 	"github.com/annals-project/annals/internal/tokens"
 )
 
@@ -127,7 +128,7 @@ const tidied = 1000
 // Tidy deletes registrations that nobody claimed in time, refresh tokens that have expired, and what is left of agents
 // that are revoked.
 func (s *Service) Tidy(ctx context.Context) error {
-	if err := s.recordEndings(ctx); err != nil {
+	if err := s.RecordEndings(ctx, uuid.Nil); err != nil {
 		return err
 	}
 	now := s.now()
@@ -139,25 +140,14 @@ func (s *Service) Tidy(ctx context.Context) error {
 			return err
 		}
 	}
-	for after := uuid.Nil; ; {
-		rows, err := s.DB.Query(ctx, `select id from ops.agent_registrations where claimed_at is not null and id > $1
-			order by id limit $2`, after, tidied)
-		if err != nil {
-			return err
-		}
-		ids, err := pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
-		if err != nil || len(ids) == 0 {
-			return err
-		}
-		after = ids[len(ids)-1]
+	const page = `select id from ops.agent_registrations where claimed_at is not null and id > $1 order by id limit $2`
+	return statement.EachPage(ctx, s.DB, tidied, page, func(ids []uuid.UUID) error {
 		gone, err := s.Access.EndedAgents(ctx, ids)
-		if err != nil {
-			return err
+		if err == nil {
+			_, err = s.DB.Exec(ctx, `delete from ops.agent_registrations where id = any($1)`, gone)
 		}
-		if _, err := s.DB.Exec(ctx, `delete from ops.agent_registrations where id = any($1)`, gone); err != nil {
-			return err
-		}
-	}
+		return err
+	})
 }
 
 type issued struct {
@@ -244,12 +234,8 @@ func (s *Service) checkCode(ctx context.Context, tx pgx.Tx, reg registration, co
 		SealKey *string
 		Code    []byte
 	}
-	rows, err := tx.Query(ctx, `select hash, seal_key, code from ops.agent_attempts
+	open, err := statement.All(ctx, tx, pgx.RowToStructByPos[link], `select hash, seal_key, code from ops.agent_attempts
 		where registration_id = $1 and ends_at > $2 and wrong < $3`, reg.ID, now, maxWrong)
-	if err != nil {
-		return err
-	}
-	open, err := pgx.CollectRows(rows, pgx.RowToStructByPos[link])
 	if err != nil {
 		return err
 	}
@@ -412,46 +398,11 @@ func (s *Service) EndAll(ctx context.Context, tx pgx.Tx, person uuid.UUID) error
 	return nil
 }
 
-// RecordEndings writes the ends of the agents of a person to the log. It may be repeated.
+// RecordEndings writes the ends of the agents of a person to the log, of all people for uuid.Nil. It may be repeated.
 func (s *Service) RecordEndings(ctx context.Context, person uuid.UUID) error {
-	return s.record(ctx, `select id, organization_id from ops.agent_endings
-		where person_id = $2 and id > $1 order by id limit $3`, person)
-}
-
-// recordEndings is RecordEndings for all people.
-func (s *Service) recordEndings(ctx context.Context) error {
-	return s.record(ctx, `select id, organization_id from ops.agent_endings
-		where $2::uuid = $2 and id > $1 order by id limit $3`, uuid.Nil)
-}
-
-func (s *Service) record(ctx context.Context, page string, person uuid.UUID) error {
-	type ending struct{ ID, Organization uuid.UUID }
-	for after := uuid.Nil; ; {
-		rows, err := s.DB.Query(ctx, page, after, person, tidied)
-		if err != nil {
-			return fmt.Errorf("list ended agents: %w", err)
-		}
-		list, err := pgx.CollectRows(rows, pgx.RowToStructByPos[ending])
-		if err != nil {
-			return fmt.Errorf("list ended agents: %w", err)
-		}
-		if len(list) == 0 {
-			return nil
-		}
-		for _, e := range list {
-			err := s.Commands.RevokeAgent(ctx, s.callOf(e.ID), e.Organization, e.ID, uuid.Nil)
-			if f, is := errors.AsType[*fault.Error](err); is && f.Kind == fault.NotFound { // it was not approved
-				err = nil
-			}
-			if err == nil {
-				_, err = s.DB.Exec(ctx, `delete from ops.agent_endings where id = $1`, e.ID)
-			}
-			if err != nil {
-				return fmt.Errorf("record the end of an agent: %w", err)
-			}
-		}
-		after = list[len(list)-1].ID
-	}
+	return authserver.EachEnding(ctx, s.DB, "ops.agent_endings", person, func(e authserver.Ending) error {
+		return s.Commands.RevokeAgent(ctx, s.callOf(e.ID), e.Organization, e.ID, uuid.Nil)
+	})
 }
 
 // allowed reports whether an agent may get another token: it has not ended with all of its person and, if the

@@ -20,6 +20,7 @@ import (
 	"github.com/annals-project/annals/domain/fault"
 	"github.com/annals-project/annals/domain/organization"
 	"github.com/annals-project/annals/internal/auth"
+	"github.com/annals-project/annals/internal/statement"
 )
 
 // maxQuery bounds the parameters of a request, and maxCarried those that a sign-in carries along.
@@ -273,16 +274,12 @@ func shown(q request, offers []web.Offer) consented {
 func (s *Service) remembered(
 	ctx context.Context, person uuid.UUID, second bool, q request, offers []web.Offer,
 ) (id uuid.UUID, ok bool, err error) {
-	rows, err := s.DB.Query(ctx, `select id, organization_id, project_id from ops.oauth_grants
-		where person_id = $1 and client_id = $2 and redirect_host = $3 and scopes @> $4
-			and coalesce(second_factor, false) = $5 limit 2`, person, q.client.ID, q.host, q.scopes, second)
-	if err != nil {
-		return uuid.Nil, false, fmt.Errorf("find a grant: %w", err)
-	}
 	type row struct{ ID, Organization, Project uuid.UUID }
-	list, err := pgx.CollectRows(rows, pgx.RowToStructByPos[row])
+	list, err := statement.All(ctx, s.DB, pgx.RowToStructByPos[row], `select id, organization_id, project_id
+		from ops.oauth_grants where person_id = $1 and client_id = $2 and redirect_host = $3 and scopes @> $4
+			and coalesce(second_factor, false) = $5 limit 2`, person, q.client.ID, q.host, q.scopes, second)
 	if err != nil || len(list) != 1 {
-		return uuid.Nil, false, wrap("find a grant", err)
+		return uuid.Nil, false, err
 	}
 	if live, err := s.Access.LiveGrants(ctx, []uuid.UUID{list[0].ID}); err != nil || len(live) == 0 {
 		return uuid.Nil, false, err

@@ -21,6 +21,7 @@ import (
 	"github.com/annals-project/annals/domain/fault"
 	"github.com/annals-project/annals/domain/organization"
 	"github.com/annals-project/annals/internal/auth"
+	"github.com/annals-project/annals/internal/statement"
 	"github.com/annals-project/annals/projections/access"
 )
 
@@ -113,14 +114,11 @@ const maxGrants = 500
 
 // Grants lists the grants of a person, the newest first.
 func (s *Service) Grants(ctx context.Context, person uuid.UUID) ([]Approved, error) {
-	rows, err := s.DB.Query(ctx, `select id, organization_id, project_id, client_id, client_name, redirect_host, scopes,
-		approved_at, used_at from ops.oauth_grants where person_id = $1 order by approved_at desc, id limit $2`, person, maxGrants)
+	list, err := statement.All(ctx, s.DB, pgx.RowToStructByPos[Approved], `select id, organization_id, project_id, client_id,
+		client_name, redirect_host, scopes, approved_at, used_at from ops.oauth_grants
+		where person_id = $1 order by approved_at desc, id limit $2`, person, maxGrants)
 	if err != nil {
-		return nil, fmt.Errorf("list grants: %w", err)
-	}
-	list, err := pgx.CollectRows(rows, pgx.RowToStructByPos[Approved])
-	if err != nil {
-		return nil, fmt.Errorf("list grants: %w", err)
+		return nil, err
 	}
 	ids := make([]uuid.UUID, len(list))
 	for i, a := range list {
@@ -189,7 +187,7 @@ const tidySlice = 1000
 // Tidy deletes what has ended, in slices: codes, tokens, clients that nobody uses, and the grants of people
 // who are removed or left.
 func (s *Service) Tidy(ctx context.Context) error {
-	if err := errors.Join(s.recordEndings(ctx), s.endRemoved(ctx), s.deleteEnded(ctx)); err != nil {
+	if err := errors.Join(s.RecordEndings(ctx, uuid.Nil), s.endRemoved(ctx), s.deleteEnded(ctx)); err != nil {
 		return err
 	}
 	now := s.now()
@@ -223,47 +221,26 @@ func (s *Service) Tidy(ctx context.Context) error {
 }
 
 func (s *Service) endRemoved(ctx context.Context) error {
-	for after := uuid.Nil; ; {
-		rows, err := s.DB.Query(ctx, `select distinct person_id from ops.oauth_grants where person_id > $1
-			order by person_id limit $2`, after, tidySlice)
-		if err != nil {
-			return fmt.Errorf("list people with grants: %w", err)
-		}
-		people, err := pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
-		if err != nil || len(people) == 0 {
-			return wrap("list people with grants", err)
-		}
+	return statement.EachPage(ctx, s.DB, tidySlice, `select distinct person_id from ops.oauth_grants where person_id > $1
+		order by person_id limit $2`, func(people []uuid.UUID) error {
 		removed, err := s.Removed(ctx, people)
 		if err == nil {
 			_, err = s.DB.Exec(ctx, `delete from ops.oauth_grants where person_id = any($1)`, removed)
 		}
-		if err != nil {
-			return fmt.Errorf("end the grants of removed people: %w", err)
-		}
-		after = people[len(people)-1]
-	}
+		return wrap("end the grants of removed people", err)
+	})
 }
 
 // deleteEnded deletes the grants that the log ended, as by the end of a membership.
 func (s *Service) deleteEnded(ctx context.Context) error {
-	for after := uuid.Nil; ; {
-		rows, err := s.DB.Query(ctx, `select id from ops.oauth_grants where id > $1 order by id limit $2`, after, tidySlice)
-		if err != nil {
-			return fmt.Errorf("list grants: %w", err)
-		}
-		ids, err := pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
-		if err != nil || len(ids) == 0 {
-			return wrap("list grants", err)
-		}
+	const page = `select id from ops.oauth_grants where id > $1 order by id limit $2`
+	return statement.EachPage(ctx, s.DB, tidySlice, page, func(ids []uuid.UUID) error {
 		ended, err := s.Access.EndedGrants(ctx, ids)
 		if err == nil {
 			_, err = s.DB.Exec(ctx, `delete from ops.oauth_grants where id = any($1)`, ended)
 		}
-		if err != nil {
-			return fmt.Errorf("delete ended grants: %w", err)
-		}
-		after = ids[len(ids)-1]
-	}
+		return wrap("delete ended grants", err)
+	})
 }
 
 // tokenLength is the length of what newToken returns.
@@ -299,42 +276,44 @@ func (s *Service) EndAll(ctx context.Context, tx pgx.Tx, person uuid.UUID) error
 	return wrap("end the grants of a person", err)
 }
 
-// RecordEndings writes the ends of the grants of a person to the log. It may be repeated.
+// RecordEndings writes the ends of the grants of a person to the log, of all people for uuid.Nil. It may be repeated.
 func (s *Service) RecordEndings(ctx context.Context, person uuid.UUID) error {
-	return s.record(ctx, `select id, person_id, organization_id from ops.oauth_endings
-		where person_id = $2 and id > $1 order by id limit $3`, person)
+	return EachEnding(ctx, s.DB, "ops.oauth_endings", person, func(e Ending) error {
+		call := commands.Call{Principal: auth.Principal{Kind: auth.Person, KeyID: e.Person}, ReceivedAt: s.now()}
+		return s.Commands.RevokeGrant(ctx, call, organization.GrantRevoked{
+			OrganizationID: e.Organization, MemberID: e.Person, GrantID: e.ID,
+		})
+	})
 }
 
-// recordEndings is RecordEndings for all people.
-func (s *Service) recordEndings(ctx context.Context) error {
-	return s.record(ctx, `select id, person_id, organization_id from ops.oauth_endings
-		where $2::uuid = $2 and id > $1 order by id limit $3`, uuid.Nil)
-}
+// Ending is the end of a grant or of an agent, which is in force and not in the log yet.
+type Ending struct{ ID, Person, Organization uuid.UUID }
 
-func (s *Service) record(ctx context.Context, page string, person uuid.UUID) error {
-	type ending struct{ ID, Person, Organization uuid.UUID }
+// EachEnding records the endings in a table, those of a person or, for uuid.Nil, of all people, and removes them. What
+// is not found has nothing to end: an agent that was not approved, or a grant of an organization that is gone.
+func EachEnding(
+	ctx context.Context, db statement.Querier, table string, person uuid.UUID, record func(Ending) error,
+) error {
+	of := `$2::uuid = $2`
+	if person != uuid.Nil {
+		of = `person_id = $2`
+	}
 	for after := uuid.Nil; ; {
-		rows, err := s.DB.Query(ctx, page, after, person, tidySlice)
-		if err != nil {
-			return fmt.Errorf("list ended grants: %w", err)
-		}
-		list, err := pgx.CollectRows(rows, pgx.RowToStructByPos[ending])
+		list, err := statement.All(ctx, db, pgx.RowToStructByPos[Ending], `select id, person_id, organization_id from `+table+`
+			where `+of+` and id > $1 order by id limit $3`, after, person, tidySlice)
 		if err != nil || len(list) == 0 {
-			return wrap("list ended grants", err)
+			return err
 		}
 		for _, e := range list {
-			call := commands.Call{Principal: auth.Principal{Kind: auth.Person, KeyID: e.Person}, ReceivedAt: s.now()}
-			err := s.Commands.RevokeGrant(ctx, call, organization.GrantRevoked{
-				OrganizationID: e.Organization, MemberID: e.Person, GrantID: e.ID,
-			})
-			if f, is := errors.AsType[*fault.Error](err); is && f.Kind == fault.NotFound { // with its organization
+			err := record(e)
+			if f, is := errors.AsType[*fault.Error](err); is && f.Kind == fault.NotFound {
 				err = nil
 			}
 			if err == nil {
-				_, err = s.DB.Exec(ctx, `delete from ops.oauth_endings where id = $1`, e.ID)
+				_, err = db.Exec(ctx, `delete from `+table+` where id = $1`, e.ID)
 			}
 			if err != nil {
-				return fmt.Errorf("record the end of a grant: %w", err)
+				return fmt.Errorf("record an end of %s: %w", table, err)
 			}
 		}
 		after = list[len(list)-1].ID

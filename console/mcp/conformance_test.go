@@ -6,20 +6,15 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"net/http"
-	"net/http/httptest"
 	"os"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/uuid"
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
-	"github.com/annals-project/annals/console/web"
 	"github.com/annals-project/annals/internal/auth"
-	"github.com/annals-project/annals/internal/httpx"
 	"github.com/annals-project/annals/internal/mcptest"
 	"github.com/annals-project/annals/internal/runtest"
 	"github.com/annals-project/annals/internal/secret"
@@ -48,18 +43,7 @@ func TestConformance(t *testing.T) {
 	})
 	runtest.Must(t, err)
 	addFixtures(s.servers[view{auth.MCPPath, true, true, named}])
-	site, err := web.New(web.Config{
-		URL: proxy.URL, Cookies: web.NewCookies("http:", uuid.Nil), Admit: func() error { return nil },
-		Logger: runtest.Warnings(t), Now: time.Now,
-	}, []web.Area{s.Area()})
-	runtest.Must(t, err)
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if err := site.Serve(w, r, &httpx.PageNote{}); err != nil {
-			t.Error(err)
-		}
-	}))
-	t.Cleanup(server.Close)
-	at = server.URL
+	at = serveAt(t, proxy.URL, s)
 	for _, revision := range mcptest.Revisions {
 		mcptest.Server(t, root, proxy.URL+"/mcp", revision, "testdata/conformance-"+revision+".yaml")
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/annals-project/annals/domain/visit"
 	"github.com/annals-project/annals/internal/secret"
+	"github.com/annals-project/annals/internal/statement"
 	"github.com/annals-project/annals/internal/visits"
 )
 
@@ -72,7 +73,7 @@ func (s *Service) NewLink(ctx context.Context, l Link) (token string, err error)
 	if l.Purpose == Invite {
 		life, unique = s.InviteLife, "(offer_id)"
 	}
-	_, err = exec(ctx, s.DB, `insert into ops.signin_links
+	_, err = statement.Exec(ctx, s.DB, `insert into ops.signin_links
 		(token, purpose, person_id, verified, payload_key, payload, expires_at, organization_id, offer_id)
 		values ($1, $2, $3, $4, $5, $6, $7, $8, $9)
 		on conflict `+unique+` do update set token = $1, verified = $4,
@@ -105,7 +106,7 @@ func (s *Service) spendLink(ctx context.Context, tx pgx.Tx, token string) (Link,
 
 func (s *Service) link(ctx context.Context, on querier, token, sql string) (Link, bool, error) {
 	hash := hashToken(token)
-	return one(ctx, on, func(row pgx.CollectableRow) (l Link, err error) {
+	return statement.One(ctx, on, func(row pgx.CollectableRow) (l Link, err error) {
 		var id, offer uuid.NullUUID
 		var email secret.Sealed
 		err = row.Scan(&l.Purpose, &id, &l.verified, &email.Key, &email.Data, &l.ExpiresAt, &l.Organization, &offer)
@@ -123,7 +124,7 @@ func (s *Service) EndLinks(ctx context.Context, person, organization uuid.UUID) 
 }
 
 func endLinks(ctx context.Context, on querier, person, organization uuid.UUID) error {
-	_, err := exec(ctx, on, `delete from ops.signin_links where person_id = $1 and organization_id = $2 and purpose = $3`,
+	_, err := statement.Exec(ctx, on, `delete from ops.signin_links where person_id = $1 and organization_id = $2 and purpose = $3`,
 		person, organization, string(Reset))
 	return err
 }
@@ -229,7 +230,7 @@ func (s *Service) prepare(ctx context.Context, tx pgx.Tx, l Link) (err error) {
 	switch l.Purpose {
 	case Invite:
 		has := false
-		has, _, err = one(ctx, tx, pgx.RowTo[bool], `select exists (select from ops.signin_people where person_id = $1
+		has, _, err = statement.One(ctx, tx, pgx.RowTo[bool], `select exists (select from ops.signin_people where person_id = $1
 			and password is not null) or exists (select from ops.signin_accounts where person_id = $1)`, l.Person)
 		if err == nil && has {
 			err = ErrUnneeded
@@ -257,7 +258,7 @@ func (s *Service) enter(ctx context.Context, tx pgx.Tx, l Link, hash string, a A
 		err = forget(ctx, tx, l.Person, "ops.signin_proofs")
 	}
 	if err == nil {
-		in.Pending, _, err = one(ctx, tx, pgx.RowTo[bool], `insert into ops.signin_people as p (person_id, password, vouched)
+		in.Pending, _, err = statement.One(ctx, tx, pgx.RowTo[bool], `insert into ops.signin_people as p (person_id, password, vouched)
 			values ($1, $2, $3) on conflict (person_id) do update set
 				password = $2, generated = false, vouched = coalesce($3, p.vouched)
 			returning totp is not null`, l.Person, hash, known(l.Organization))
@@ -273,7 +274,7 @@ func (s *Service) enter(ctx context.Context, tx pgx.Tx, l Link, hash string, a A
 	case l.Organization != uuid.Nil:
 		err = endLinks(ctx, tx, l.Person, l.Organization)
 	default:
-		_, err = exec(ctx, tx, `delete from ops.signin_links where person_id = $1 and purpose = any($2)`, l.Person,
+		_, err = statement.Exec(ctx, tx, `delete from ops.signin_links where person_id = $1 and purpose = any($2)`, l.Person,
 			[]string{string(Owner), string(Reset), string(Recovery)})
 	}
 	if err != nil {
@@ -283,7 +284,7 @@ func (s *Service) enter(ctx context.Context, tx pgx.Tx, l Link, hash string, a A
 	b := &pgx.Batch{}
 	used := visits.Entry{Person: l.Person, Event: &visit.LinkUsed{Purpose: string(l.Purpose)}}
 	if err = s.queueVisit(b, a.Client, used); err == nil {
-		err = failed("record a link", tx.SendBatch(ctx, b).Close())
+		err = statement.Failed("record a link", tx.SendBatch(ctx, b).Close())
 	}
 	if err != nil {
 		return SignedIn{}, err
@@ -418,12 +419,12 @@ func (s *Service) proveAddress(
 	ctx context.Context, tx pgx.Tx, person uuid.UUID, name []byte,
 ) (first bool, err error) {
 	// The row of the person is locked, so that one of two proofs at the same time is the first.
-	_, err = exec(ctx, tx, `insert into ops.signin_people as p (person_id) values ($1)
+	_, err = statement.Exec(ctx, tx, `insert into ops.signin_people as p (person_id) values ($1)
 		on conflict (person_id) do update set zone = p.zone`, person)
 	if err != nil {
 		return false, err
 	}
-	first, _, err = one(ctx, tx, pgx.RowTo[bool],
+	first, _, err = statement.One(ctx, tx, pgx.RowTo[bool],
 		`select not exists (select from ops.signin_proofs where person_id = $1)`, person)
 	if err == nil && first {
 		err = s.firstProof(ctx, tx, person)
@@ -436,7 +437,7 @@ func (s *Service) proveAddress(
 		on conflict (person_id, address) do update set proved_at = excluded.proved_at`, person, name, s.now())
 	b.Queue(`delete from ops.signin_proofs where person_id = $1 and address in (select address from ops.signin_proofs
 		where person_id = $1 order by proved_at desc, address offset $2)`, person, maxProofs)
-	return first, failed("record a proof", tx.SendBatch(ctx, b).Close())
+	return first, statement.Failed("record a proof", tx.SendBatch(ctx, b).Close())
 }
 
 // firstProof ends all with which somebody could sign in as a person who has proved nothing so far: that may be somebody
@@ -454,5 +455,5 @@ func (s *Service) firstProof(ctx context.Context, tx pgx.Tx, person uuid.UUID) e
 	b.Queue(`update ops.signin_people set password = null, generated = false, totp_key = null, totp = null
 		where person_id = $1`, person)
 	b.Queue(`delete from ops.signin_links where person_id = $1 and purpose <> $2`, person, string(Invite))
-	return failed("end what was set before a proof", tx.SendBatch(ctx, b).Close())
+	return statement.Failed("end what was set before a proof", tx.SendBatch(ctx, b).Close())
 }

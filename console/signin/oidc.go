@@ -17,6 +17,7 @@ import (
 	"golang.org/x/oauth2"
 
 	"github.com/annals-project/annals/domain/visit"
+	"github.com/annals-project/annals/internal/statement"
 )
 
 const (
@@ -122,7 +123,7 @@ func (s *Service) begun(ctx context.Context, a attempt) (redirect, cookie string
 	}
 	text, _ := json.Marshal(a) // of texts and a time
 	id := uuid.New()
-	sealed, err := s.seal(id, string(text))
+	sealed, err := s.Sealer.SealText(id, string(text))
 	redirect = s.oauth(provider).AuthCodeURL(a.State, options...)
 	return redirect, id.String() + sealed, err
 }
@@ -210,7 +211,7 @@ func (s *Service) finish(ctx context.Context, a attempt, back Callback) (in Sign
 func (s *Service) openAttempt(back Callback) (a attempt, err error) {
 	length := min(len(uuid.Nil)*9/4, len(back.Cookie)) // of an id as text
 	a.id, err = uuid.Parse(back.Cookie[:length])
-	text, damaged := s.open(a.id, back.Cookie[length:])
+	text, damaged := s.Sealer.OpenText(a.id, back.Cookie[length:])
 	if err != nil || damaged != nil || json.Unmarshal([]byte(text), &a) != nil || !s.now().Before(a.Until) ||
 		subtle.ConstantTimeCompare([]byte(a.State), []byte(back.State)) != 1 {
 		return attempt{}, ErrAttempt
@@ -220,7 +221,7 @@ func (s *Service) openAttempt(back Callback) (a attempt, err error) {
 
 // spendAttempt reports whether an attempt was not finished before, once.
 func (s *Service) spendAttempt(ctx context.Context, a attempt) (spent bool, err error) {
-	done, err := exec(ctx, s.DB, `insert into ops.signin_attempts (id, expires_at) values ($1, $2) on conflict do nothing`,
+	done, err := statement.Exec(ctx, s.DB, `insert into ops.signin_attempts (id, expires_at) values ($1, $2) on conflict do nothing`,
 		a.id, a.Until)
 	return done > 0, err
 }
@@ -267,7 +268,7 @@ func (s *Service) holder(ctx context.Context, c claims, verified, signUp bool) (
 	if signUp {
 		mayEnter = s.IsMember
 	}
-	in, linked, err := one(ctx, s.DB, scanSignedIn, `select person_id, totp is not null from ops.signin_accounts
+	in, linked, err := statement.One(ctx, s.DB, scanSignedIn, `select person_id, totp is not null from ops.signin_accounts
 		join ops.signin_people using (person_id) where account = $1`, s.accountName(c.Subject))
 	if err != nil {
 		return in, err
@@ -323,14 +324,14 @@ func (s *Service) linkAccount(ctx context.Context, tx pgx.Tx, in *SignedIn, c cl
 		return err
 	}
 	type state struct{ Pending, Linked bool }
-	now, _, err := one(ctx, tx, pgx.RowToStructByPos[state], `select totp is not null,
+	now, _, err := statement.One(ctx, tx, pgx.RowToStructByPos[state], `select totp is not null,
 		exists (select from ops.signin_accounts a where a.person_id = $1 and issuer = $2)
 		from ops.signin_people where person_id = $1`, in.Person, s.OIDC.Issuer)
 	if err == nil && now.Linked {
 		err = ErrLinked
 	}
 	if in.Pending = now.Pending; err == nil {
-		_, err = exec(ctx, tx, `insert into ops.signin_accounts (issuer, account, person_id) values ($1, $2, $3)
+		_, err = statement.Exec(ctx, tx, `insert into ops.signin_accounts (issuer, account, person_id) values ($1, $2, $3)
 			on conflict (account) do nothing`, s.OIDC.Issuer, s.accountName(c.Subject), in.Person)
 	}
 	return err

@@ -22,6 +22,7 @@ import (
 	"github.com/annals-project/annals/domain/person"
 	"github.com/annals-project/annals/domain/visit"
 	"github.com/annals-project/annals/internal/allowance"
+	"github.com/annals-project/annals/internal/statement"
 )
 
 // Attempt is a sign-in with a password. Former is the token that the browser had before, "" for none.
@@ -144,7 +145,7 @@ type password struct {
 }
 
 func (s *Service) passwordOf(ctx context.Context, id uuid.UUID) (password, error) {
-	stored, _, err := one(ctx, s.DB, pgx.RowToStructByPos[password],
+	stored, _, err := statement.One(ctx, s.DB, pgx.RowToStructByPos[password],
 		`select coalesce(password, ''), totp is not null from ops.signin_people where person_id = $1`, id)
 	return stored, err
 }
@@ -176,7 +177,7 @@ func (s *Service) ChangePassword(
 			return err
 		}
 		return pgx.BeginFunc(ctx, s.DB, func(tx pgx.Tx) error {
-			changed, err := exec(ctx, tx, `insert into ops.signin_people as p (person_id, password) values ($1, $2)
+			changed, err := statement.Exec(ctx, tx, `insert into ops.signin_people as p (person_id, password) values ($1, $2)
 				on conflict (person_id) do update set password = excluded.password, generated = false
 				where coalesce(p.password, '') = $3`, in.Person, hash, stored.Hash)
 			if err == nil && changed == 0 {
@@ -200,7 +201,7 @@ func (s *Service) GeneratePassword(
 	if err != nil {
 		return false, err
 	}
-	done, err := exec(ctx, s.DB, `with made as (insert into ops.signin_people (person_id, password, generated)
+	done, err := statement.Exec(ctx, s.DB, `with made as (insert into ops.signin_people (person_id, password, generated)
 			values ($1, $2, true) on conflict (person_id) do nothing returning person_id)
 		insert into ops.signin_proofs (person_id, address, proved_at) select person_id, $3, $4 from made`, id, hash,
 		s.addressName(email), s.now())

@@ -14,6 +14,7 @@ import (
 
 	"github.com/annals-project/annals/domain/visit"
 	"github.com/annals-project/annals/internal/secret"
+	"github.com/annals-project/annals/internal/statement"
 )
 
 // The codes of an authenticator app (RFC 6238): a new one each 30 seconds, and a clock may be a step off.
@@ -53,13 +54,13 @@ type Enrolment struct {
 // Enrol makes a second factor for a person with a name, which the app shows. Nothing is stored before Confirm. sealed
 // is that of a form that was sent with a wrong code, "" for a new one.
 func (s *Service) Enrol(person uuid.UUID, name, sealed string) (e Enrolment, err error) {
-	if e.Secret, err = s.open(person, sealed); sealed == "" {
+	if e.Secret, err = s.Sealer.OpenText(person, sealed); sealed == "" {
 		e.Secret, err = base32Text.EncodeToString(random(totpBytes)), nil
 	}
 	if err != nil {
 		return Enrolment{}, err
 	}
-	e.Sealed, err = s.seal(person, e.Secret)
+	e.Sealed, err = s.Sealer.SealText(person, e.Secret)
 	e.URI = "otpauth://totp/" + url.PathEscape(s.Issuer) + ":" + url.PathEscape(name) + "?secret=" + e.Secret +
 		"&issuer=" + url.QueryEscape(s.Issuer) + "&algorithm=SHA1&digits=6&period=30"
 	return e, err
@@ -74,7 +75,7 @@ func (s *Service) Confirm(
 	if !s.Fresh(in) {
 		return SignedIn{}, nil, ErrProof
 	}
-	text, err := s.open(in.Person, sealed)
+	text, err := s.Sealer.OpenText(in.Person, sealed)
 	if err != nil {
 		return SignedIn{}, nil, ErrCode
 	}
@@ -87,7 +88,7 @@ func (s *Service) Confirm(
 		if err != nil {
 			return err
 		}
-		done, err := exec(ctx, tx, `insert into ops.signin_people as p (person_id, totp_key, totp, totp_step)
+		done, err := statement.Exec(ctx, tx, `insert into ops.signin_people as p (person_id, totp_key, totp, totp_step)
 			values ($1, $2, $3, $4) on conflict (person_id) do update set totp_key = $2, totp = $3, totp_step = $4
 			where p.totp is null`, in.Person, kept.Key, kept.Data, step)
 		if err == nil && done == 0 {
@@ -100,7 +101,7 @@ func (s *Service) Confirm(
 			next, err = s.begin(ctx, tx, a.Client, a.Former, SignedIn{Person: in.Person}, true)
 		}
 		if err == nil {
-			_, err = exec(ctx, tx, `delete from ops.signin_sessions where person_id = $1 and token <> $2`, in.Person,
+			_, err = statement.Exec(ctx, tx, `delete from ops.signin_sessions where person_id = $1 and token <> $2`, in.Person,
 				hashToken(next.Token))
 		}
 		return err
@@ -124,7 +125,7 @@ func newRecoveryCodes(ctx context.Context, tx pgx.Tx, person uuid.UUID) ([]strin
 	}
 	err := forget(ctx, tx, person, "ops.signin_recovery_codes")
 	if err == nil {
-		_, err = exec(ctx, tx, `insert into ops.signin_recovery_codes (person_id, code) select $1, unnest($2::bytea[])`,
+		_, err = statement.Exec(ctx, tx, `insert into ops.signin_recovery_codes (person_id, code) select $1, unnest($2::bytea[])`,
 			person, hashes)
 	}
 	return codes, err
@@ -139,7 +140,7 @@ func plainCode(code string) string {
 func (s *Service) spend(ctx context.Context, tx pgx.Tx, person uuid.UUID, code string) error {
 	code = plainCode(code)
 	if len(code) != 6 {
-		done, err := exec(ctx, tx, `delete from ops.signin_recovery_codes where person_id = $1 and code = $2`,
+		done, err := statement.Exec(ctx, tx, `delete from ops.signin_recovery_codes where person_id = $1 and code = $2`,
 			person, hashToken(code))
 		if err == nil && done == 0 {
 			err = ErrCode
@@ -151,7 +152,7 @@ func (s *Service) spend(ctx context.Context, tx pgx.Tx, person uuid.UUID, code s
 		Data []byte
 		Step int64
 	}
-	has, found, err := one(ctx, tx, pgx.RowToStructByPos[factor], `select totp_key, totp, totp_step from ops.signin_people
+	has, found, err := statement.One(ctx, tx, pgx.RowToStructByPos[factor], `select totp_key, totp, totp_step from ops.signin_people
 		where person_id = $1 and totp is not null`, person)
 	if err != nil || !found {
 		return cmp.Or(err, ErrCode)
@@ -164,7 +165,7 @@ func (s *Service) spend(ctx context.Context, tx pgx.Tx, person uuid.UUID, code s
 	if err != nil {
 		return err
 	}
-	done, err := exec(ctx, tx, `update ops.signin_people set totp_step = $2 where person_id = $1 and totp_step < $2`,
+	done, err := statement.Exec(ctx, tx, `update ops.signin_people set totp_step = $2 where person_id = $1 and totp_step < $2`,
 		person, step)
 	if err == nil && done == 0 {
 		err = ErrCode
@@ -189,7 +190,7 @@ func (s *Service) spending(ctx context.Context, person uuid.UUID, code string, d
 // SecondFactor begins the session of somebody who passed the password and shows a code. token is that of the session
 // that waits. Its errors are ErrRefused if none does, ErrCode and *ThrottledError.
 func (s *Service) SecondFactor(ctx context.Context, token, code string, c Client) (in SignedIn, err error) {
-	waits, found, err := one(ctx, s.DB, pgx.RowTo[uuid.UUID], `select person_id from ops.signin_sessions
+	waits, found, err := statement.One(ctx, s.DB, pgx.RowTo[uuid.UUID], `select person_id from ops.signin_sessions
 		where token = $1 and pending and expires_at > $2`, hashToken(token), s.now())
 	if err != nil || !found {
 		return SignedIn{}, cmp.Or(err, ErrRefused)
@@ -252,5 +253,5 @@ func dropSecondFactor(ctx context.Context, tx pgx.Tx, person uuid.UUID) error {
 	b.Queue(`update ops.signin_people set totp_key = null, totp = null where person_id = $1`, person)
 	b.Queue(`delete from ops.signin_recovery_codes where person_id = $1`, person)
 	b.Queue(`update ops.signin_sessions set second_factor = false where person_id = $1`, person)
-	return failed("drop a second factor", tx.SendBatch(ctx, b).Close())
+	return statement.Failed("drop a second factor", tx.SendBatch(ctx, b).Close())
 }

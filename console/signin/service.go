@@ -14,19 +14,18 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
-	"strings"
 	"sync/atomic"
 	"time"
 
 	"github.com/coreos/go-oidc/v3/oidc"
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/annals-project/annals/domain/person"
 	"github.com/annals-project/annals/internal/sealedtables"
 	"github.com/annals-project/annals/internal/secret"
+	"github.com/annals-project/annals/internal/statement"
 	"github.com/annals-project/annals/internal/visits"
 )
 
@@ -194,41 +193,9 @@ func (s *Service) addressNames(email string) (names [][]byte) {
 
 // querier is the pool, or a transaction.
 type querier interface {
-	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
-	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
+	statement.Querier
+
 	SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults
-}
-
-// failed names the statement that failed, which holds no values.
-func failed(sql string, err error) error {
-	if err == nil {
-		return nil
-	}
-	return fmt.Errorf("%.60s: %w", sql, err)
-}
-
-// exec runs a statement and returns how many rows it changed.
-func exec(ctx context.Context, on querier, sql string, args ...any) (int64, error) {
-	done, err := on.Exec(ctx, sql, args...)
-	return done.RowsAffected(), failed(sql, err)
-}
-
-// all returns the rows of a statement.
-func all[T any](ctx context.Context, on querier, as pgx.RowToFunc[T], sql string, args ...any) ([]T, error) {
-	rows, _ := on.Query(ctx, sql, args...) // CollectRows returns the error
-	list, err := pgx.CollectRows(rows, as)
-	return list, failed(sql, err)
-}
-
-// one returns the row of a statement, if there is one.
-func one[T any](
-	ctx context.Context, on querier, as pgx.RowToFunc[T], sql string, args ...any,
-) (row T, found bool, err error) {
-	list, err := all(ctx, on, as, sql, args...)
-	if err != nil || len(list) == 0 {
-		return row, false, err
-	}
-	return list[0], true, nil
 }
 
 // forget deletes the rows of a person in some tables, in one transaction.
@@ -237,23 +204,7 @@ func forget(ctx context.Context, on querier, person uuid.UUID, tables ...string)
 	for _, table := range tables {
 		b.Queue(`delete from `+table+` where person_id = $1`, person)
 	}
-	return failed("forget a person", on.SendBatch(ctx, b).Close())
-}
-
-// seal makes a text that open reads again for the same id.
-func (s *Service) seal(id uuid.UUID, clear string) (string, error) {
-	sealed, err := s.Sealer.Seal(id, clear)
-	return sealed.Key + "." + base64.RawURLEncoding.EncodeToString(sealed.Data), err
-}
-
-// open returns what seal sealed.
-func (s *Service) open(id uuid.UUID, text string) (clear string, err error) {
-	key, encoded, _ := strings.Cut(text, ".")
-	data, err := base64.RawURLEncoding.DecodeString(encoded)
-	if err != nil {
-		return "", errors.New("a sealed text is damaged")
-	}
-	return s.Sealer.Open(id, secret.Sealed{Key: key, Data: data})
+	return statement.Failed("forget a person", on.SendBatch(ctx, b).Close())
 }
 
 // Tables are those that a backup holds, in the order in which they are restored. Sessions, known
@@ -300,7 +251,7 @@ func (s *Service) Tidy(ctx context.Context) error {
 	} {
 		for done := int64(tidySlice); done == tidySlice; {
 			var err error
-			if done, err = exec(ctx, s.DB, `delete from `+ended.table+` where `+ended.key+` in (select `+ended.key+` from `+
+			if done, err = statement.Exec(ctx, s.DB, `delete from `+ended.table+` where `+ended.key+` in (select `+ended.key+` from `+
 				ended.table+` where `+ended.column+` <= $1 limit $2)`, ended.before, tidySlice); err != nil {
 				return err
 			}
@@ -310,21 +261,14 @@ func (s *Service) Tidy(ctx context.Context) error {
 }
 
 func (s *Service) endRemoved(ctx context.Context) error {
-	for after := uuid.Nil; ; {
-		people, err := all(ctx, s.DB, pgx.RowTo[uuid.UUID], `select person_id from ops.signin_people where person_id > $1
-			union select person_id from ops.signin_links where person_id > $1 order by 1 limit $2`, after, tidySlice)
-		if err != nil || len(people) == 0 {
-			return err
-		}
+	return statement.EachPage(ctx, s.DB, tidySlice, `select person_id from ops.signin_people where person_id > $1
+		union select person_id from ops.signin_links where person_id > $1 order by 1 limit $2`, func(people []uuid.UUID) error {
 		removed, err := s.Removed(ctx, people)
 		for _, id := range removed {
 			err = errors.Join(err, s.EndPerson(ctx, id))
 		}
-		if err != nil {
-			return err
-		}
-		after = people[len(people)-1]
-	}
+		return err
+	})
 }
 
 // EndPerson deletes all of a person: the sessions at once. It may be repeated.

@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/annals-project/annals/domain/visit"
+	"github.com/annals-project/annals/internal/statement"
 	"github.com/annals-project/annals/internal/visits"
 )
 
@@ -78,7 +79,7 @@ func (s *Service) Session(ctx context.Context, token string) (Session, bool, err
 	var used time.Time
 	var proved *time.Time
 	now := s.now()
-	found, ok, err := one(ctx, s.DB, func(row pgx.CollectableRow) (f Session, err error) {
+	found, ok, err := statement.One(ctx, s.DB, func(row pgx.CollectableRow) (f Session, err error) {
 		err = row.Scan(&f.ID, &f.Person, &f.Organization, &f.SecondFactor, &f.CreatedAt, &used, &f.Zone, &f.proofs,
 			&f.vouched, &proved)
 		f.CreatedAt = f.CreatedAt.UTC()
@@ -92,7 +93,7 @@ func (s *Service) Session(ctx context.Context, token string) (Session, bool, err
 		where s.token = $1 and not s.pending and s.expires_at > $2 and s.used_at > $3`,
 		hashToken(token), now, now.Add(-s.Idle), uuid.Nil)
 	if ok && now.Sub(used) >= usedEvery {
-		_, err = exec(ctx, s.DB, `update ops.signin_sessions set used_at = $2 where id = $1 and used_at <= $3`,
+		_, err = statement.Exec(ctx, s.DB, `update ops.signin_sessions set used_at = $2 where id = $1 and used_at <= $3`,
 			found.ID, now, now.Add(-usedEvery))
 	}
 	return found, ok && err == nil, err
@@ -100,7 +101,7 @@ func (s *Service) Session(ctx context.Context, token string) (Session, bool, err
 
 // ChooseOrganization records the organization that a session shows.
 func (s *Service) ChooseOrganization(ctx context.Context, session, organization uuid.UUID) error {
-	_, err := exec(ctx, s.DB, `update ops.signin_sessions set organization_id = $2 where id = $1`, session, organization)
+	_, err := statement.Exec(ctx, s.DB, `update ops.signin_sessions set organization_id = $2 where id = $1`, session, organization)
 	return err
 }
 
@@ -136,7 +137,7 @@ func (s *Service) begin(
 			return SignedIn{}, err
 		}
 	}
-	return in, failed("begin a session", on.SendBatch(ctx, b).Close())
+	return in, statement.Failed("begin a session", on.SendBatch(ctx, b).Close())
 }
 
 // cut shortens what a client sent to what a table can hold.
@@ -160,25 +161,25 @@ type OpenSession struct {
 // Sessions returns the sessions of a person, the one that was used last first.
 func (s *Service) Sessions(ctx context.Context, person uuid.UUID) ([]OpenSession, error) {
 	now := s.now()
-	return all(ctx, s.DB, pgx.RowToStructByPos[OpenSession], `select id, browser, address, created_at, used_at
+	return statement.All(ctx, s.DB, pgx.RowToStructByPos[OpenSession], `select id, browser, address, created_at, used_at
 		from ops.signin_sessions where person_id = $1 and not pending and expires_at > $2 and used_at > $3
 		order by used_at desc, id limit $4`, person, now, now.Add(-s.Idle), maxSessions)
 }
 
 // EndSession ends a session of a person.
 func (s *Service) EndSession(ctx context.Context, person, session uuid.UUID) error {
-	_, err := exec(ctx, s.DB, `delete from ops.signin_sessions where person_id = $1 and id = $2`, person, session)
+	_, err := statement.Exec(ctx, s.DB, `delete from ops.signin_sessions where person_id = $1 and id = $2`, person, session)
 	return err
 }
 
 func endSessions(ctx context.Context, on querier, person, but uuid.UUID) error {
-	_, err := exec(ctx, on, `delete from ops.signin_sessions where person_id = $1 and id <> $2`, person, but)
+	_, err := statement.Exec(ctx, on, `delete from ops.signin_sessions where person_id = $1 and id <> $2`, person, but)
 	return err
 }
 
 // SignOut ends the session of a token.
 func (s *Service) SignOut(ctx context.Context, token string) error {
-	_, err := exec(ctx, s.DB, `delete from ops.signin_sessions where token = $1`, hashToken(token))
+	_, err := statement.Exec(ctx, s.DB, `delete from ops.signin_sessions where token = $1`, hashToken(token))
 	return err
 }
 
@@ -229,7 +230,7 @@ func (s *Service) Prove(ctx context.Context, in Session, organization uuid.UUID,
 
 // prove records that the person of a session proved to be that person now.
 func (s *Service) prove(ctx context.Context, on querier, in Session) error {
-	_, err := exec(ctx, on, `update ops.signin_sessions set proved_at = $3 where id = $1 and person_id = $2`,
+	_, err := statement.Exec(ctx, on, `update ops.signin_sessions set proved_at = $3 where id = $1 and person_id = $2`,
 		in.ID, in.Person, s.now())
 	return err
 }
@@ -259,7 +260,7 @@ func (s *Service) finishProof(ctx context.Context, a attempt, back Callback) (Si
 	if !found || in.ID != a.Proof {
 		return SignedIn{}, ErrAttempt
 	}
-	holder, linked, err := one(ctx, s.DB, pgx.RowTo[uuid.UUID], `select person_id from ops.signin_accounts
+	holder, linked, err := statement.One(ctx, s.DB, pgx.RowTo[uuid.UUID], `select person_id from ops.signin_accounts
 		where account = $1`, s.accountName(c.Subject))
 	if err != nil {
 		return SignedIn{}, err
@@ -281,7 +282,7 @@ type Grants interface {
 // Hold keeps a session until a transaction ends, which lets a program in. live is false for a session that has ended:
 // End did not see what the transaction makes.
 func (s *Service) Hold(ctx context.Context, tx pgx.Tx, session uuid.UUID) (live bool, err error) {
-	_, live, err = one(ctx, tx, pgx.RowTo[uuid.UUID], `select id from ops.signin_sessions where id = $1 for share`, session)
+	_, live, err = statement.One(ctx, tx, pgx.RowTo[uuid.UUID], `select id from ops.signin_sessions where id = $1 for share`, session)
 	return live, err
 }
 
@@ -324,7 +325,7 @@ type State struct {
 
 // States returns how people sign in. Those who never could are missing.
 func (s *Service) States(ctx context.Context, people ...uuid.UUID) (map[uuid.UUID]State, error) {
-	list, err := all(ctx, s.DB, func(row pgx.CollectableRow) (st State, err error) {
+	list, err := statement.All(ctx, s.DB, func(row pgx.CollectableRow) (st State, err error) {
 		err = row.Scan(&st.Person, &st.Password, &st.Generated, &st.SecondFactor, &st.RecoveryCodes, &st.Accounts, &st.Zone,
 			&st.proofs)
 		return st, err
@@ -348,7 +349,7 @@ func (s *Service) LastSeen(
 		Person uuid.UUID
 		At     time.Time
 	}
-	list, err := all(ctx, s.DB, pgx.RowToStructByPos[use], `select person_id, max(used_at) from (
+	list, err := statement.All(ctx, s.DB, pgx.RowToStructByPos[use], `select person_id, max(used_at) from (
 			select person_id, used_at from ops.signin_sessions where person_id = any($1) and not pending
 				and (organization_id is null or organization_id = $2)
 			union all select person_id, used_at from ops.signin_browsers where person_id = any($1)) u
@@ -365,7 +366,7 @@ func (s *Service) SetZone(ctx context.Context, id uuid.UUID, zone string) (known
 	if _, err := time.LoadLocation(zone); err != nil || zone == "Local" {
 		return false, nil
 	}
-	_, err = exec(ctx, s.DB, `insert into ops.signin_people (person_id, zone) values ($1, $2)
+	_, err = statement.Exec(ctx, s.DB, `insert into ops.signin_people (person_id, zone) values ($1, $2)
 		on conflict (person_id) do update set zone = excluded.zone`, id, zone)
 	return err == nil, err
 }

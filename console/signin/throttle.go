@@ -16,6 +16,7 @@ import (
 	"github.com/annals-project/annals/domain/person"
 	"github.com/annals-project/annals/domain/visit"
 	"github.com/annals-project/annals/internal/keylock"
+	"github.com/annals-project/annals/internal/statement"
 	"github.com/annals-project/annals/internal/visits"
 )
 
@@ -28,7 +29,7 @@ type failures struct {
 // count counts an attempt as a failure before it is looked at, so that attempts at the same time cannot pass together.
 // forgive takes it back. The answers are in the order of who.
 func (s *Service) count(ctx context.Context, who ...[]byte) ([]failures, error) {
-	return all(ctx, s.DB, pgx.RowToStructByPos[failures], `with counted as (
+	return statement.All(ctx, s.DB, pgx.RowToStructByPos[failures], `with counted as (
 			insert into ops.signin_failures as f (who, failures, until)
 			select who, 1, $3 from unnest($1::bytea[]) who order by who
 			on conflict (who) do update set
@@ -107,7 +108,7 @@ func (s *Service) refuse(f failures, limit int) error {
 
 // forgive takes back one failure of each.
 func (s *Service) forgive(ctx context.Context, who ...[]byte) error {
-	_, err := exec(ctx, s.DB, `update ops.signin_failures set failures = failures - 1
+	_, err := statement.Exec(ctx, s.DB, `update ops.signin_failures set failures = failures - 1
 		where who in (select who from ops.signin_failures where who = any($1) and failures > 0 order by who for update)`, who)
 	return err
 }
@@ -236,7 +237,7 @@ func (s *Service) marksOf(ctx context.Context, on querier, c Client) (known []ma
 		Token  []byte
 		Person uuid.UUID
 	}
-	rows, err := all(ctx, on, pgx.RowToStructByPos[row], `select token, person_id from ops.signin_browsers
+	rows, err := statement.All(ctx, on, pgx.RowToStructByPos[row], `select token, person_id from ops.signin_browsers
 		where token = any($1) and used_at > $2`, hashes, s.now().Add(-KnownLife))
 	for i, text := range shown {
 		for _, r := range rows {
@@ -354,7 +355,7 @@ func (s *Service) record(ctx context.Context, c Client, e visits.Entry) error {
 	if err := s.queueVisit(b, c, e); err != nil {
 		return err
 	}
-	return failed("record a visit", s.DB.SendBatch(ctx, b).Close())
+	return statement.Failed("record a visit", s.DB.SendBatch(ctx, b).Close())
 }
 
 // queueVisit completes an entry with who sent it, and queues it in a batch, with which it is stored.

@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/annals-project/annals/domain/fault"
+	"github.com/annals-project/annals/internal/statement"
 )
 
 const (
@@ -57,31 +58,15 @@ func (n Names) Keep(ctx context.Context, p Person) (id uuid.UUID, err error) {
 // Open lists the people who are being erased: the first of each project before the second of any. There may be more
 // than it lists.
 func (n Names) Open(ctx context.Context) ([]Person, error) {
-	rows, err := n.DB.Query(ctx, `select id, project_id, identity, requested_by, requested_at
+	return statement.All(ctx, n.DB, pgx.RowToStructByPos[Person], `select id, project_id, identity, requested_by, requested_at
 		from ops.person_erasures
 		order by row_number() over (partition by project_id order by requested_at, id), project_id limit $1`, maxOpen)
-	if err != nil {
-		return nil, fmt.Errorf("list people to erase: %w", err)
-	}
-	people, err := pgx.CollectRows(rows, pgx.RowToStructByPos[Person])
-	if err != nil {
-		return nil, fmt.Errorf("list people to erase: %w", err)
-	}
-	return people, nil
 }
 
 // OfProject lists the people of a project who are being erased, the first first.
 func (n Names) OfProject(ctx context.Context, project uuid.UUID) ([]Person, error) {
-	rows, err := n.DB.Query(ctx, `select id, project_id, identity, requested_by, requested_at
+	return statement.All(ctx, n.DB, pgx.RowToStructByPos[Person], `select id, project_id, identity, requested_by, requested_at
 		from ops.person_erasures where project_id = $1 order by requested_at, id limit $2`, project, MaxOfProject)
-	if err != nil {
-		return nil, fmt.Errorf("list people to erase: %w", err)
-	}
-	people, err := pgx.CollectRows(rows, pgx.RowToStructByPos[Person])
-	if err != nil {
-		return nil, fmt.Errorf("list people to erase: %w", err)
-	}
-	return people, nil
 }
 
 // Has reports whether the name of an erasure is kept.
@@ -118,14 +103,6 @@ func (n Names) Drop(ctx context.Context, e Ended) error {
 
 // Ended lists the last erasures of a project that have ended, the last one first, at most MaxOfProject.
 func (n Names) Ended(ctx context.Context, project uuid.UUID) ([]Ended, error) {
-	rows, err := n.DB.Query(ctx, `select id, ended_at, data_points from ops.person_erasures_ended
+	return statement.All(ctx, n.DB, pgx.RowToStructByPos[Ended], `select id, ended_at, data_points from ops.person_erasures_ended
 		where project_id = $1 order by ended_at desc, id limit $2`, project, MaxOfProject)
-	if err != nil {
-		return nil, fmt.Errorf("list erasures that have ended: %w", err)
-	}
-	list, err := pgx.CollectRows(rows, pgx.RowToStructByPos[Ended])
-	if err != nil {
-		return nil, fmt.Errorf("list erasures that have ended: %w", err)
-	}
-	return list, nil
 }

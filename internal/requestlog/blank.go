@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/annals-project/annals/internal/pgarray"
+	"github.com/annals-project/annals/internal/statement"
 )
 
 // Blanker removes the bodies of calls that carried or returned deleted data points.
@@ -110,19 +111,11 @@ func (b *Blanker) Tables(ctx context.Context) ([]pgx.Identifier, error) {
 	names := slices.Sorted(maps.Keys(b.dirty))
 	b.dirty = nil
 	b.mu.Unlock()
-	rows, err := b.DB.Query(ctx, `select n from unnest($1::text[]) n where to_regclass('ops.' || n) is not null`, names)
-	if err != nil {
-		return nil, fmt.Errorf("list partitions to vacuum: %w", err)
-	}
-	tables, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (id pgx.Identifier, err error) {
+	return statement.All(ctx, b.DB, func(row pgx.CollectableRow) (id pgx.Identifier, err error) {
 		id = pgx.Identifier{"ops", ""}
 		err = row.Scan(&id[1])
 		return id, err
-	})
-	if err != nil {
-		return nil, fmt.Errorf("list partitions to vacuum: %w", err)
-	}
-	return tables, nil
+	}, `select n from unnest($1::text[]) n where to_regclass('ops.' || n) is not null`, names)
 }
 
 // blankedRows is how many calls one slice blanks at most.
@@ -198,14 +191,9 @@ func (b *Blanker) recordProject(ctx context.Context, project uuid.UUID) error {
 func (b *Blanker) DirtyAll(ctx context.Context) error {
 	names := []string{}
 	for _, p := range partitioned {
-		rows, err := b.DB.Query(ctx, `select c.relname::text from pg_inherits i join pg_class c on c.oid = i.inhrelid
-			where i.inhparent = to_regclass('ops.' || $1)`, p.table)
+		some, err := partitionsOf(ctx, b.DB, p.table)
 		if err != nil {
-			return fmt.Errorf("list partitions: %w", err)
-		}
-		some, err := pgx.CollectRows(rows, pgx.RowTo[string])
-		if err != nil {
-			return fmt.Errorf("list partitions: %w", err)
+			return err
 		}
 		names = append(names, some...)
 	}
@@ -240,16 +228,12 @@ func (b *Blanker) lastCall(ctx context.Context, project uuid.UUID) (at callKey, 
 func (b *Blanker) blankSlice(
 	ctx context.Context, project uuid.UUID, names []string, after, last callKey,
 ) (end callKey, changed int, err error) {
-	rows, err := b.DB.Query(ctx, `select received_at, request_id from ops.requests
+	keys, err := statement.All(ctx, b.DB, func(row pgx.CollectableRow) (k callKey, err error) {
+		return k, row.Scan(&k.receivedAt, &k.requestID)
+	}, `select received_at, request_id from ops.requests
 		where project_id = $1 and (received_at, request_id) > ($2, $3) and (received_at, request_id) <= ($4, $5)
 		order by received_at, request_id limit $6`, project, after.receivedAt, after.requestID, last.receivedAt,
 		last.requestID, blankedRows)
-	if err != nil {
-		return last, 0, err
-	}
-	keys, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (k callKey, err error) {
-		return k, row.Scan(&k.receivedAt, &k.requestID)
-	})
 	if err != nil || len(keys) == 0 { // retention may have dropped the last one
 		return last, 0, err
 	}

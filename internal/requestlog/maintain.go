@@ -14,6 +14,7 @@ import (
 	"github.com/annals-project/annals/domain/metering"
 	"github.com/annals-project/annals/eventstore/backoff"
 	"github.com/annals-project/annals/internal/pg/schemas"
+	"github.com/annals-project/annals/internal/statement"
 )
 
 // Maintainer creates the partitions of the coming days and removes what is too old. Several processes
@@ -99,16 +100,17 @@ func (m *Maintainer) deleteBodies(ctx context.Context, now time.Time) error {
 	return nil
 }
 
+// partitionsOf returns the names of the partitions of a table.
+func partitionsOf(ctx context.Context, db *pgxpool.Pool, table string) ([]string, error) {
+	return statement.All(ctx, db, pgx.RowTo[string], `select c.relname::text from pg_inherits i
+		join pg_class c on c.oid = i.inhrelid where i.inhparent = to_regclass('ops.' || $1)`, table)
+}
+
 // dropBefore drops the partitions of days before one.
 func (m *Maintainer) dropBefore(ctx context.Context, table string, day time.Time) error {
-	rows, err := m.DB.Query(ctx, `select c.relname::text from pg_inherits i join pg_class c on c.oid = i.inhrelid
-		where i.inhparent = to_regclass('ops.' || $1)`, table)
+	names, err := partitionsOf(ctx, m.DB, table)
 	if err != nil {
-		return fmt.Errorf("list partitions: %w", err)
-	}
-	names, err := pgx.CollectRows(rows, pgx.RowTo[string])
-	if err != nil {
-		return fmt.Errorf("list partitions: %w", err)
+		return err
 	}
 	slices.Sort(names)
 	for _, name := range names {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/annals-project/annals/domain/fault"
 	"github.com/annals-project/annals/internal/cursor"
+	"github.com/annals-project/annals/internal/statement"
 )
 
 // snapshot is a transaction whose statements see the same rows, so that counts and pages agree. Each
@@ -170,18 +171,11 @@ func (l *Log) RecalledAs(
 	ctx context.Context, project uuid.UUID, identity string, from, to time.Time, limit int,
 ) ([]Hit, error) {
 	identity = redactText(identity, maxIdentity) // as the log stores it
-	rows, err := l.DB.Query(ctx, `select request_id, received_at, identity, $6::uuid, 0 from ops.requests
+	return statement.All(ctx, l.DB, pgx.RowToStructByPos[Hit], `select request_id, received_at, identity, $6::uuid, 0
+		from ops.requests
 		where identity_key = $1 and project_id = $2 and identity = $3 and received_at >= $4 and received_at < $5
 		order by received_at desc, request_id desc limit $7`,
 		identityKey(project, identity), project, identity, from, to, uuid.Nil, limit)
-	if err != nil {
-		return nil, fmt.Errorf("read recalls as an identity: %w", err)
-	}
-	hits, err := pgx.CollectRows(rows, pgx.RowToStructByPos[Hit])
-	if err != nil {
-		return nil, fmt.Errorf("read recalls as an identity: %w", err)
-	}
-	return hits, nil
 }
 
 // Recalled returns the newest recalls in [from, to) that returned a data point, a passage or a memory of it, at most
@@ -280,9 +274,14 @@ type Event struct {
 	Plan string
 }
 
+func scanEvent(row pgx.CollectableRow) (e Event, err error) {
+	err = e.scan(row, &e.Bytes, &e.Plan, &e.Stored, &e.Cut, &e.Empty)
+	return e, err
+}
+
 // Events returns the newest events of a webhook, at most limit.
-func (l *Log) Events(ctx context.Context, project uuid.UUID, webhook string, limit int) (events []Event, err error) {
-	rows, err := l.DB.Query(ctx, `select `+entryColumns+`, r.request_bytes, r.plan, p.request_id is not null,
+func (l *Log) Events(ctx context.Context, project uuid.UUID, webhook string, limit int) ([]Event, error) {
+	return statement.All(ctx, l.DB, scanEvent, `select `+entryColumns+`, r.request_bytes, r.plan, p.request_id is not null,
 			coalesce(p.request_truncated, false), p.request is null
 		from (select kind from ops.request_kinds where project_id = $1 and endpoint = $2 and key_prefix = $3) w
 		cross join lateral (
@@ -292,15 +291,6 @@ func (l *Log) Events(ctx context.Context, project uuid.UUID, webhook string, lim
 		left join ops.request_payloads p on p.project_id = $1 and p.received_at = r.received_at
 			and p.request_id = r.request_id
 		order by r.received_at desc, r.request_id desc limit $4`, project, EventEndpoint, webhook, limit)
-	if err == nil {
-		events, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (e Event, err error) {
-			return e, e.scan(row, &e.Bytes, &e.Plan, &e.Stored, &e.Cut, &e.Empty)
-		})
-	}
-	if err != nil {
-		return nil, fmt.Errorf("list events of a webhook: %w", err)
-	}
-	return events, nil
 }
 
 // CountBodies counts the calls of a project whose bodies are stored, up to a number.
@@ -317,8 +307,8 @@ func (l *Log) CountBodies(ctx context.Context, project uuid.UUID, most int) (n i
 // body is stored whole, and no replay of them is marked. The oldest are first, at most limit.
 func (l *Log) DroppedEvents(
 	ctx context.Context, project uuid.UUID, webhooks []string, since time.Time, limit int,
-) (events []Event, err error) {
-	rows, err := l.DB.Query(ctx, `select `+entryColumns+`, r.request_bytes, r.plan, true, false, p.request is null
+) ([]Event, error) {
+	return statement.All(ctx, l.DB, scanEvent, `select `+entryColumns+`, r.request_bytes, r.plan, true, false, p.request is null
 		from ops.requests r join ops.request_kinds k using (kind)
 		join ops.request_payloads p on p.project_id = r.project_id and p.received_at = r.received_at
 			and p.request_id = r.request_id and p.received_at >= $4
@@ -327,15 +317,6 @@ func (l *Log) DroppedEvents(
 				and key_prefix = any($6::text[])
 		) and r.webhook::jsonb ->> 'replayedAs' is null
 		order by r.received_at, r.request_id limit $5`, project, EventEndpoint, Dropped, since, limit, list(webhooks))
-	if err == nil {
-		events, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (e Event, err error) {
-			return e, e.scan(row, &e.Bytes, &e.Plan, &e.Stored, &e.Cut, &e.Empty)
-		})
-	}
-	if err != nil {
-		return nil, fmt.Errorf("list dropped events: %w", err)
-	}
-	return events, nil
 }
 
 // MarkReplayed notes at an event of a webhook by which call it was replayed.
@@ -372,22 +353,18 @@ func (l *Log) Costs(
 	if last.Sub(first) > MaxRange {
 		return nil, false, fault.New(fault.Invalid, fault.CodeRangeTooWide, "the days are more than 31: choose fewer")
 	}
-	rows, err := l.DB.Query(ctx, `
-		select date_trunc('day', c.start at time zone 'UTC') at time zone 'UTC', c.project_id, k.key_name, k.key_prefix,
+	list, err = statement.All(ctx, l.DB, func(row pgx.CollectableRow) (c Cost, err error) {
+		err = row.Scan(&c.Day, &c.Project, &c.Key.Name, &c.Key.Prefix, &c.CallCount, &c.CreditTenths)
+		c.Day = c.Day.UTC()
+		return c, err
+	}, `select date_trunc('day', c.start at time zone 'UTC') at time zone 'UTC', c.project_id, k.key_name, k.key_prefix,
 			sum(c.calls)::bigint, sum(c.credit_tenths)::bigint
 		from ops.request_counts c join ops.request_kinds k using (kind)
 		where c.project_id = any($1) and c.step = $2 and c.start >= $3 and c.start < $4
 		group by 1, 2, 3, 4 order by 1, 6 desc, 5 desc, 2, 3, 4 limit $5`,
 		projects, int(steps[len(steps)-1]), first, last.AddDate(0, 0, 1), maxCosts+1)
-	if err == nil {
-		list, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (c Cost, err error) {
-			err = row.Scan(&c.Day, &c.Project, &c.Key.Name, &c.Key.Prefix, &c.CallCount, &c.CreditTenths)
-			c.Day = c.Day.UTC()
-			return c, err
-		})
-	}
 	if err != nil {
-		return nil, false, fmt.Errorf("sum the costs of calls: %w", err)
+		return nil, false, err
 	}
 	return list[:min(len(list), maxCosts)], len(list) > maxCosts, nil
 }

@@ -6,13 +6,10 @@ package sealedtables
 import (
 	"bufio"
 	"context"
-	"encoding/base64"
 	"encoding/binary"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
-	"strings"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -94,9 +91,9 @@ func (l *lines) write(t Table, page []json.RawMessage) error {
 		return err
 	}
 	l.count++
-	sealed, err := l.sealer.Seal(lineID(l.count), string(text))
+	sealed, err := l.sealer.SealText(lineID(l.count), string(text))
 	if err == nil {
-		_, err = fmt.Fprintf(l.to, "%s.%s\n", sealed.Key, base64.RawURLEncoding.EncodeToString(sealed.Data))
+		_, err = fmt.Fprintln(l.to, sealed)
 	}
 	return err
 }
@@ -107,7 +104,7 @@ func Load(ctx context.Context, db *pgxpool.Pool, sealer *secret.Sealer, from io.
 	in.Buffer(nil, maxLine)
 	err := pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error {
 		for line := uint64(1); in.Scan(); line++ {
-			rows, err := open(sealer, line, in.Text())
+			rows, err := sealer.OpenText(lineID(line), in.Text())
 			if err != nil {
 				return err
 			}
@@ -124,13 +121,4 @@ func Load(ctx context.Context, db *pgxpool.Pool, sealer *secret.Sealer, from io.
 		return fmt.Errorf("restore tables: %w", err)
 	}
 	return nil
-}
-
-func open(sealer *secret.Sealer, line uint64, text string) (string, error) {
-	key, encoded, _ := strings.Cut(text, ".")
-	data, err := base64.RawURLEncoding.DecodeString(encoded)
-	if err != nil {
-		return "", errors.New("a line is damaged")
-	}
-	return sealer.Open(lineID(line), secret.Sealed{Key: key, Data: data})
 }

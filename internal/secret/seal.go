@@ -6,14 +6,19 @@ import (
 	"crypto/cipher"
 	"crypto/rand"
 	"crypto/sha256"
+	"encoding/base64"
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/annals-project/annals/internal/statement"
 )
 
 // SealKeyBytes is the length of a seal key in bytes, as AES-256 needs it.
@@ -94,6 +99,22 @@ func (s *Sealer) Open(keyID uuid.UUID, sealed Sealed) (string, error) {
 	return string(clear), nil
 }
 
+// SealText is Seal as one word of text, which OpenText opens for the same id.
+func (s *Sealer) SealText(id uuid.UUID, clear string) (string, error) {
+	sealed, err := s.Seal(id, clear)
+	return sealed.Key + "." + base64.RawURLEncoding.EncodeToString(sealed.Data), err
+}
+
+// OpenText returns what SealText sealed.
+func (s *Sealer) OpenText(id uuid.UUID, text string) (clear string, err error) {
+	key, encoded, _ := strings.Cut(text, ".")
+	data, err := base64.RawURLEncoding.DecodeString(encoded)
+	if err != nil {
+		return "", errors.New("a sealed text is damaged")
+	}
+	return s.Open(id, Sealed{Key: key, Data: data})
+}
+
 // Vault stores the clear values of project keys, sealed, in ops.sealed_keys. Without it, keys still
 // work but cannot be shown again.
 type Vault struct {
@@ -145,9 +166,9 @@ func (v Vault) Drop(ctx context.Context, keyIDs ...uuid.UUID) error {
 func (v Vault) Tidy(
 	ctx context.Context, age time.Duration, live func(context.Context, []uuid.UUID) (map[uuid.UUID]struct{}, error),
 ) (dropped int, err error) {
-	after := uuid.Nil
-	for {
-		ids, err := v.page(ctx, age, after)
+	for after := uuid.Nil; ; {
+		ids, err := statement.All(ctx, v.DB, pgx.RowTo[uuid.UUID], `select key_id from ops.sealed_keys
+			where kept_at < now() - $1::interval and key_id > $2 order by key_id limit $3`, age, after, sealPage)
 		if err != nil {
 			return dropped, err
 		}
@@ -155,12 +176,10 @@ func (v Vault) Tidy(
 		if err != nil {
 			return dropped, err
 		}
-		var gone []uuid.UUID
-		for _, id := range ids {
-			if _, ok := alive[id]; !ok {
-				gone = append(gone, id)
-			}
-		}
+		gone := slices.DeleteFunc(slices.Clone(ids), func(id uuid.UUID) bool {
+			_, ok := alive[id]
+			return ok
+		})
 		if len(gone) > 0 {
 			if err := v.Drop(ctx, gone...); err != nil {
 				return dropped, err
@@ -172,20 +191,6 @@ func (v Vault) Tidy(
 		}
 		after = ids[len(ids)-1]
 	}
-}
-
-// page returns the ids of values of at least an age.
-func (v Vault) page(ctx context.Context, age time.Duration, after uuid.UUID) ([]uuid.UUID, error) {
-	rows, err := v.DB.Query(ctx, `select key_id from ops.sealed_keys
-		where kept_at < now() - $1::interval and key_id > $2 order by key_id limit $3`, age, after, sealPage)
-	if err != nil {
-		return nil, fmt.Errorf("list sealed keys: %w", err)
-	}
-	ids, err := pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
-	if err != nil {
-		return nil, fmt.Errorf("list sealed keys: %w", err)
-	}
-	return ids, nil
 }
 
 // Table is a table of schema ops whose rows hold a sealed value, or null.
@@ -254,19 +259,11 @@ type sealedRow struct {
 
 // page reads values of other seal keys than one, by id.
 func (t Table) page(ctx context.Context, db *pgxpool.Pool, than string, after uuid.UUID) ([]sealedRow, error) {
-	rows, err := db.Query(ctx, fmt.Sprintf(`select %[1]s, %[2]s, %[3]s from %[4]s
-		where %[2]s <> $1 and %[1]s > $2 order by 1 limit $3`, t.ID, t.Key, t.Data, t.Name), than, after, sealPage)
-	if err != nil {
-		return nil, fmt.Errorf("read %s: %w", t.Name, err)
-	}
-	page, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (r sealedRow, err error) {
+	return statement.All(ctx, db, func(row pgx.CollectableRow) (r sealedRow, err error) {
 		err = row.Scan(&r.ID, &r.Sealed.Key, &r.Sealed.Data)
 		return r, err
-	})
-	if err != nil {
-		return nil, fmt.Errorf("read %s: %w", t.Name, err)
-	}
-	return page, nil
+	}, fmt.Sprintf(`select %[1]s, %[2]s, %[3]s from %[4]s
+		where %[2]s <> $1 and %[1]s > $2 order by 1 limit $3`, t.ID, t.Key, t.Data, t.Name), than, after, sealPage)
 }
 
 // Count counts the values of each seal key, by its name.
