@@ -117,7 +117,7 @@ func TestPipeline_OneTextPanics(t *testing.T) {
 	w := newIdleHarness(t)
 	for _, slow := range []bool{false, true} {
 		t.Run(fmt.Sprintf("slow %t", slow), func(t *testing.T) {
-			w.openProject()
+			w.part(t)
 			logger, seen := countStacks()
 			queue := panickingQueue{w.queries, new(atomic.Int64)}
 			queue.left.Store(2)

@@ -195,11 +195,7 @@ func answers(t *testing.T, c *client.Client, points int) []client.RecallResponse
 // A project that was exported and imported answers every question as the original does, and its export is the same.
 func TestExport_ACopyRecallsTheSame(t *testing.T) {
 	t.Parallel()
-	points := 600
-	if text := os.Getenv("ANNALS_TEST_EXPORT"); text != "" { // more of them by hand
-		_, err := fmt.Sscan(text, &points)
-		runtest.Must(t, err)
-	}
+	points := setting(t, "ANNALS_TEST_EXPORT", 600)
 	s := worked.of(t)
 	original := s.project("The original")
 	s.history(original, points)

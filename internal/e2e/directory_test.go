@@ -322,7 +322,9 @@ func (c *directoryClient) look() view {
 	list(client.ListIdentitiesRequest{}, func(i client.Identity) { v.People[i.Identity] = shownTraits(i.Traits) })
 	for _, city := range c.cities() {
 		var found []string
-		list(client.ListIdentitiesRequest{TraitKey: "city", TraitValue: city}, func(i client.Identity) { found = append(found, i.Identity) })
+		list(client.ListIdentitiesRequest{TraitKey: "city", TraitValue: city}, func(i client.Identity) {
+			found = append(found, i.Identity)
+		})
 		slices.Sort(found)
 		v.Marked[city] = strings.Join(found, " ")
 	}
@@ -354,7 +356,9 @@ func (c *directoryClient) look() view {
 
 // recalled are the data points that recall shows somebody.
 func (c *directoryClient) recalled(api *client.Client, person string) string {
-	page, err := api.Recall(c.t.Context(), client.RecallRequest{Query: c.word(), Identity: person, Limit: 200, MaxTokens: 32000})
+	page, err := api.Recall(c.t.Context(), client.RecallRequest{
+		Query: c.word(), Identity: person, Limit: 200, MaxTokens: 32000,
+	})
 	if err != nil {
 		c.t.Errorf("recall: %v", err)
 		return ""

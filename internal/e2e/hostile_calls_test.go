@@ -188,30 +188,9 @@ func (w *hostileWorker) name(kind string) string {
 
 // odd is a text that is hard to hold.
 func (w *hostileWorker) odd() string {
-	return choose(
-		w,
-		"\x00",
-		"a\x00b",
-		"\xff\xfe",
-		"\xed\xa0\x80",
-		"\u202e\u2066",
-		" ",
-		"..",
-		"../..",
-		"%",
-		"%2F",
-		"a/b",
-		"a?b#c",
-		"\r\n",
-		"'",
-		"\"",
-		"\\",
-		"🙂",
-		"\ufeff",
-		strings.Repeat("\u0301", 50),
-		hostile.Text(w.rng),
-		strings.Repeat("x", choose(w, 40, 41, 64, 65, 199, 200, 201, 255, 256, 1000, 1001, 2000, 2001)),
-	)
+	return choose(w, "\x00", "a\x00b", "\xff\xfe", "\xed\xa0\x80", "\u202e\u2066", " ", "..", "../..", "%", "%2F", "a/b", "a?b#c",
+		"\r\n", "'", "\"", "\\", "🙂", "\ufeff", strings.Repeat("\u0301", 50), hostile.Text(w.rng),
+		strings.Repeat("x", choose(w, 40, 41, 64, 65, 199, 200, 201, 255, 256, 1000, 1001, 2000, 2001)))
 }
 
 func (w *hostileWorker) query(path string, management bool) string {

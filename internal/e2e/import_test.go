@@ -219,7 +219,7 @@ const mailboxMessages = 2000
 // An import of a mailbox that is killed twice ends with each message once.
 func TestImport_MailboxKilledTwice(t *testing.T) {
 	t.Parallel()
-	messages := int(setting(t, "ANNALS_MAILBOX_MESSAGES", mailboxMessages))
+	messages := setting(t, "ANNALS_MAILBOX_MESSAGES", mailboxMessages)
 	s := worked.of(t)
 	p := s.project("Mailbox")
 	folder := filepath.Join(t.TempDir(), "mail")
@@ -293,7 +293,7 @@ func ingestAll(ctx context.Context, url, key string, texts int, sent *atomic.Int
 // number.
 func TestClient_ServiceKilledTwice(t *testing.T) {
 	t.Parallel()
-	texts := int(setting(t, "ANNALS_CLIENT_TEXTS", 0))
+	texts := setting(t, "ANNALS_CLIENT_TEXTS", 0)
 	if texts == 0 {
 		t.Skip("ANNALS_CLIENT_TEXTS is not set")
 	}

@@ -23,13 +23,13 @@ import (
 )
 
 // setting reads a count from the environment.
-func setting(t *testing.T, name string, otherwise uint64) uint64 {
+func setting(t *testing.T, name string, otherwise int) int {
 	t.Helper()
 	text := os.Getenv(name)
 	if text == "" {
 		return otherwise
 	}
-	n, err := strconv.ParseUint(text, 10, 64)
+	n, err := strconv.Atoi(text)
 	if err != nil {
 		t.Fatalf("%s: %v", name, err)
 	}
@@ -64,7 +64,7 @@ type killTest struct {
 // there twice. ANNALS_SEED repeats the draws of a run; what the calls meet is up to the machine.
 func TestKill(t *testing.T) {
 	t.Parallel()
-	kills, seed := int(setting(t, "ANNALS_KILLS", 3)), seedtest.Of(t)
+	kills, seed := setting(t, "ANNALS_KILLS", 3), seedtest.Of(t)
 	k := &killTest{t: t, s: newService(t), m: &model{}, rng: rand.New(rand.NewPCG(seed, 0))}
 	for n := range killWorkers {
 		k.workers = append(k.workers, &worker{t: t, s: k.s, m: k.m, number: n, rng: rand.New(rand.NewPCG(seed, uint64(n+1)))})

@@ -32,7 +32,7 @@ func TestImport_SmallMemory(t *testing.T) {
 	points := filepath.Join(t.TempDir(), "points.jsonl")
 	runtest.Must(t, os.WriteFile(points, lines.Bytes(), 0o600))
 	var sum imported
-	if s.decoded(&sum, "import", "--points", points, "--wait"); uint64(sum.Sent) != texts {
+	if s.decoded(&sum, "import", "--points", points, "--wait"); sum.Sent != texts {
 		t.Errorf("sent %d of %d", sum.Sent, texts)
 	}
 	if n := killedForMemory(t, group); n != 0 {

@@ -6,10 +6,8 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
-	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -59,13 +57,7 @@ func TestLeakWalk(t *testing.T) {
 	if testing.Short() {
 		steps /= 10
 	}
-	if said := os.Getenv("ANNALS_WALK"); said != "" {
-		var err error
-		if steps, err = strconv.Atoi(said); err != nil {
-			t.Fatal(err)
-		}
-	}
-	newWalk(t, seedtest.Of(t)).walk(steps)
+	newWalk(t, seedtest.Of(t)).walk(setting(t, "ANNALS_WALK", steps))
 }
 
 // walk is a random walk over everything that decides who may read what.

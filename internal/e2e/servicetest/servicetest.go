@@ -16,8 +16,8 @@ import (
 	"github.com/annals-project/annals/internal/runtest"
 )
 
-// Run builds the program and sets binary to it, runs the tests, ends what several of them share, and returns the code to
-// exit with.
+// Run builds the program and sets binary to it, runs the tests, ends what several of them share, and returns the code
+// to exit with.
 func Run(m *testing.M, binary *string, ends ...func() error) (code int) {
 	dir, err := os.MkdirTemp("", "annals-e2e-")
 	if err != nil {
