@@ -167,7 +167,7 @@ func (s *searchEngines) searchIndex(ctx context.Context, words []string, top int
 // searchSQLite returns how many texts SQLite finds by any of the words, best first.
 func (s *searchEngines) searchSQLite(ctx context.Context, words []string, top int) (n int, err error) {
 	rows, err := s.sqlite.QueryContext(ctx, "select rowid from texts where texts match ? order by rank limit ?",
-		`"`+strings.Join(words, `" or "`)+`"`, top)
+		`"`+strings.Join(words, `" OR "`)+`"`, top)
 	if err != nil {
 		return 0, err
 	}
