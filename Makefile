@@ -157,7 +157,7 @@ lint: ## Format, vet and lint, and check the imports and the wording.
 		echo "golangci-lint, which vets too, cannot be built here: go vet and staticcheck instead"; \
 		for module in . client bench; do \
 			(cd $$module && $(GO) vet ./... && \
-			GOFLAGS=-mod=mod $(GO) run honnef.co/go/tools/cmd/staticcheck@$(STATICCHECK_VERSION) ./...); \
+			GOWORK=off GOFLAGS=-mod=mod $(GO) run honnef.co/go/tools/cmd/staticcheck@$(STATICCHECK_VERSION) ./...); \
 		done; \
 	fi
 

@@ -82,18 +82,15 @@ func (c *OrgCreateCmd) Run(ctx context.Context, env *Env) error {
 		NewOrganization: commands.NewOrganization{Name: c.Name, Plan: metering.Plan(c.Plan), OwnerEmail: c.OwnerEmail},
 		By:              by,
 	}
-	made, err := runCommand(ctx, c.ServiceFlags, operatorapi.CreateOrganization, order)
-	if err != nil {
-		return err
-	}
-	return c.print(env, made, func(b *strings.Builder) {
+	describe := func(b *strings.Builder, made tenants.Organization) {
 		fmt.Fprintf(b, "organization %q (%s) is created, on plan %s\n", made.Name, made.ID, made.Plan)
 		if made.Granted != "" {
 			fmt.Fprintf(b, "starting credits: %s\n", made.Granted)
 		}
 		fmt.Fprintf(b, "management key, shown only now: %s\n", made.ManagementKey)
 		warn(b, made)
-	})
+	}
+	return runChange(ctx, env, c.ServiceFlags, operatorapi.CreateOrganization, order, describe)
 }
 
 // OrgPlanCmd is "annals org plan".
@@ -189,7 +186,6 @@ func (c *OrgRotateCmd) Run(ctx context.Context, env *Env) error {
 	if err != nil {
 		return err
 	}
-	in := target
 	describe := func(b *strings.Builder, changed tenants.Organization) {
 		fmt.Fprintf(b, "management key of organization %q, shown only now: %s\n", changed.Name, changed.ManagementKey)
 		if changed.CredentialsFile != "" {
@@ -197,7 +193,7 @@ func (c *OrgRotateCmd) Run(ctx context.Context, env *Env) error {
 		}
 		warn(b, changed)
 	}
-	return runChange(ctx, env, c.ServiceFlags, operatorapi.RotateManagementKey, in, describe)
+	return runChange(ctx, env, c.ServiceFlags, operatorapi.RotateManagementKey, target, describe)
 }
 
 // warn adds the warning of a command.
@@ -205,19 +201,6 @@ func warn(b *strings.Builder, o tenants.Organization) {
 	if o.Warning != "" {
 		fmt.Fprintf(b, "warning: %s\n", o.Warning)
 	}
-}
-
-// print writes an answer as JSON or in words.
-func (o ServiceFlags) print(env *Env, answer any, words func(*strings.Builder)) error {
-	if o.JSON {
-		return printJSON(env.Stdout, answer)
-	}
-	var b strings.Builder
-	words(&b)
-	if _, err := fmt.Fprint(env.Stdout, b.String()); err != nil {
-		return fmt.Errorf("write answer: %w", err)
-	}
-	return nil
 }
 
 // ServiceFlags name the service of a command of an operator: a server that runs on a data
@@ -291,7 +274,15 @@ func runChange[In, Out any](
 	if err != nil {
 		return err
 	}
-	return f.print(env, changed, func(b *strings.Builder) { describe(b, changed) })
+	if f.JSON {
+		return printJSON(env.Stdout, changed)
+	}
+	var b strings.Builder
+	describe(&b, changed)
+	if _, err := fmt.Fprint(env.Stdout, b.String()); err != nil {
+		return fmt.Errorf("write answer: %w", err)
+	}
+	return nil
 }
 
 // TenancyFlags are those of every command.

@@ -81,36 +81,35 @@ func (c *ProjectShowCmd) Run(ctx context.Context, to io.Writer) error {
 		})
 }
 
-// ProjectArchiveCmd is "annals project archive".
-type ProjectArchiveCmd struct {
+// projectFlags name a project of an organization.
+type projectFlags struct {
 	ServiceFlags
 	OrgFlag
 	Slug string `arg:"" help:"Slug of the project."`
 }
+
+// ProjectArchiveCmd is "annals project archive".
+type ProjectArchiveCmd struct{ projectFlags }
 
 // Run archives the project.
 func (c *ProjectArchiveCmd) Run(ctx context.Context, env *Env) error {
-	return archive(ctx, env, c.ServiceFlags, c.OrgFlag, c.Slug, true)
+	return c.archive(ctx, env, true)
 }
 
 // ProjectUnarchiveCmd is "annals project unarchive".
-type ProjectUnarchiveCmd struct {
-	ServiceFlags
-	OrgFlag
-	Slug string `arg:"" help:"Slug of the project."`
-}
+type ProjectUnarchiveCmd struct{ projectFlags }
 
 // Run restores the project.
 func (c *ProjectUnarchiveCmd) Run(ctx context.Context, env *Env) error {
-	return archive(ctx, env, c.ServiceFlags, c.OrgFlag, c.Slug, false)
+	return c.archive(ctx, env, false)
 }
 
-func archive(ctx context.Context, env *Env, o ServiceFlags, w OrgFlag, slug string, archived bool) error {
-	target, err := w.target()
+func (f projectFlags) archive(ctx context.Context, env *Env, archived bool) error {
+	target, err := f.target()
 	if err != nil {
 		return err
 	}
-	in := operatorapi.ArchiveRequest{Target: target, Slug: slug, Archived: archived}
+	in := operatorapi.ArchiveRequest{Target: target, Slug: f.Slug, Archived: archived}
 	describe := func(b *strings.Builder, changed tenants.Project) {
 		state := "in service"
 		if changed.IsArchived {
@@ -118,14 +117,12 @@ func archive(ctx context.Context, env *Env, o ServiceFlags, w OrgFlag, slug stri
 		}
 		fmt.Fprintf(b, "project %s is %s\n", changed.Slug, state)
 	}
-	return runChange(ctx, env, o, operatorapi.SetArchived, in, describe)
+	return runChange(ctx, env, f.ServiceFlags, operatorapi.SetArchived, in, describe)
 }
 
 // ProjectCapsCmd is "annals project caps".
 type ProjectCapsCmd struct {
-	ServiceFlags
-	OrgFlag
-	Slug         string `arg:"" help:"Slug of the project."`
+	projectFlags
 	IngestionCap string `name:"ingestion-cap" placeholder:"N|none" help:"Data points that may be ingested in a UTC calendar month, or none."`
 	CreditCap    string `name:"credit-cap" placeholder:"N|none" help:"Credits that ingestion may cost in a UTC calendar month, or none."`
 }

@@ -20,6 +20,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/annals-project/annals/eventstore/backoff"
+	"github.com/annals-project/annals/internal/runtest"
 )
 
 // childVariable makes the test binary a process that starts a server on the
@@ -45,8 +46,11 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(3) // only a kill is expected
 	}
-	// The library that fetches Postgres leaves a log in the folder of temporary files.
-	temporary, err := os.MkdirTemp("", "pg-")
+	temporary, err := os.MkdirTemp(runtest.MemoryFolder(), "pg-")
+	if err == nil && !runsPrograms(temporary) {
+		_ = os.Remove(temporary) // it is empty
+		temporary, err = os.MkdirTemp("", "pg-")
+	}
 	if err == nil {
 		err = errors.Join(os.Chmod(temporary, 0o755), os.Setenv("TMPDIR", temporary))
 	}
@@ -61,6 +65,16 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(code)
 	}))
+}
+
+// runsPrograms reports whether programs in a folder can be run, which a container may forbid for files in memory.
+func runsPrograms(dir string) bool {
+	program := filepath.Join(dir, "program")
+	err := os.WriteFile(program, []byte("#!/bin/sh\n"), 0o700)
+	if err == nil {
+		err = exec.Command(program).Run()
+	}
+	return errors.Join(err, os.Remove(program)) == nil
 }
 
 // fast leaves out what only a crash of the machine needs.

@@ -1,11 +1,18 @@
 package score
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
 	"slices"
+	"strings"
+	"time"
+	"unicode"
 
+	"github.com/kljensen/snowball/english"
+
+	client "github.com/annals-project/annals/client"
 	"github.com/annals-project/annals/domain/recall"
 )
 
@@ -204,4 +211,279 @@ func (f *fitQuestion) addGradient(weights, gradient []float64) {
 	for _, i := range f.evidence {
 		add(f.features[i], -1/float64(len(f.evidence)))
 	}
+}
+
+// Ablated is recall without one signal, or with all of them if Without is empty.
+type Ablated struct {
+	Without string `json:"without"`
+	Score   Score  `json:"score"`
+}
+
+func (a Ablated) name() string {
+	if a.Without == "" {
+		return "ranker alone"
+	}
+	return "without " + a.Without
+}
+
+// Ablate ranks all turns of each dialogue in this process, with all signals and then without one at
+// a time. The service ranks only what its index proposes, and shows memories among it, so its
+// figures differ slightly.
+func Ablate(dialogues []Dialogue, signals ...string) ([]Ablated, error) {
+	analyzer := recall.NewAnalyzer()
+	scenes := make([]*scene, len(dialogues))
+	for i, d := range dialogues {
+		var err error
+		if scenes[i], err = newScene(analyzer, d); err != nil {
+			return nil, fmt.Errorf("%s: %w", d.ID, err)
+		}
+	}
+	without := append([]string{""}, signals...)
+	ablated := make([]Ablated, len(without))
+	for i, signal := range without {
+		var answers []Answer
+		for _, s := range scenes {
+			answers = append(answers, s.answers(signal)...)
+		}
+		ablated[i] = Ablated{signal, score(answers)}
+	}
+	return ablated, nil
+}
+
+// scene is a dialogue as the ranker sees it.
+type scene struct {
+	Dialogue
+	analyzer *recall.Analyzer
+	// passages are those of each turn; turns have no counts.
+	passages [][]recall.Terms
+	turns    []recall.Turn
+	docs     int
+	// frequencies counts the passages that contain a term.
+	frequencies map[string]recall.Count
+}
+
+func newScene(analyzer *recall.Analyzer, d Dialogue) (*scene, error) {
+	s := &scene{Dialogue: d, analyzer: analyzer, frequencies: map[string]recall.Count{}}
+	for i, p := range d.DataPoints {
+		at, err := time.Parse(time.RFC3339, p.Timestamp)
+		if err != nil {
+			return nil, fmt.Errorf("time of %s: %w", p.ID, err)
+		}
+		passages := analyzer.Passages(recall.Document{Content: p.Content, Label: p.Label, Author: p.Identity})
+		for _, passage := range passages {
+			s.docs++
+			s.count(passage)
+		}
+		turn := recall.Turn{
+			Size: int64(len(p.Content)), Author: p.Identity, OccurredAt: at, Before: recall.None, After: recall.None,
+		}
+		if i > 0 && recall.SameThread(s.turns[i-1].OccurredAt, at) {
+			turn.Before, s.turns[i-1].After = i-1, i
+		}
+		s.passages, s.turns = append(s.passages, passages), append(s.turns, turn)
+	}
+	return s, nil
+}
+
+func (s *scene) count(passage recall.Terms) {
+	seen := map[string]bool{}
+	for _, t := range passage.Text {
+		if !seen[t] {
+			seen[t] = true
+			c := s.frequencies[t]
+			c.Text++
+			s.frequencies[t] = c
+		}
+	}
+	for _, t := range passage.Label {
+		c := s.frequencies[t]
+		c.Label++
+		s.frequencies[t] = c
+	}
+}
+
+// answers ranks the turns for each question that counts.
+func (s *scene) answers(without string) []Answer {
+	var answers []Answer
+	for _, q := range s.Questions {
+		if !q.Excluded {
+			answers = append(answers, Answer{Question: q, Results: s.rank(q.Text, without)})
+		}
+	}
+	return answers
+}
+
+func (s *scene) rank(text, without string) []client.RecallResult {
+	question, weights, turns := s.asked(text)
+	return s.results(s.analyzer.Rank(question, weights, turns, without))
+}
+
+// asked returns a question with the weights of its terms, and the turns by their best passages for it.
+func (s *scene) asked(text string) (recall.Question, recall.Weights, []recall.Turn) {
+	question := s.analyzer.Question(text, s.Asker, s.AskedAt)
+	statistics := recall.Statistics{Docs: s.docs}
+	for _, t := range question.Terms {
+		statistics.Frequencies = append(statistics.Frequencies, s.frequencies[t.Text])
+	}
+	weights := statistics.Weights(question.Terms)
+	turns := slices.Clone(s.turns)
+	for i := range turns {
+		best := 0.0
+		if len(s.passages[i]) > 0 {
+			turns[i].Traits = s.passages[i][0].Traits
+		}
+		for _, passage := range s.passages[i] {
+			counts := recall.Counts(question.Terms, passage)
+			if value := weights.Score(counts, len(passage.Text)); value > best {
+				best, turns[i].Counts, turns[i].Length, turns[i].Traits = value, counts, len(passage.Text), passage.Traits
+			}
+		}
+	}
+	return question, weights, turns
+}
+
+// results returns the turns that have a score, best first.
+func (s *scene) results(scores []float64) []client.RecallResult {
+	var order []int
+	for i, score := range scores {
+		if score > 0 {
+			order = append(order, i)
+		}
+	}
+	slices.SortStableFunc(order, func(i, j int) int { return cmp.Compare(scores[j], scores[i]) })
+	results := make([]client.RecallResult, len(order))
+	for place, i := range order {
+		results[place] = client.RecallResult{
+			Rank: place + 1, Content: s.DataPoints[i].Content,
+			Sources: []client.RecallSource{{SourceID: s.DataPoints[i].ID}},
+		}
+	}
+	return results
+}
+
+// commonest are Lucene's English stop words.
+const commonest = ` a an and are as at be but by for if in into is it no not of on or such that the their then there these they this to was will with `
+
+// The constants of BM25 in the baseline.
+const (
+	k1 = 0.9
+	b  = 0.4
+)
+
+// plain is a dialogue as plain full-text search sees it: whole turns.
+type plain struct {
+	dataPoints []client.DataPoint
+	counts     []map[string]int
+	lengths    []float64
+	docs       map[string]int
+	mean       float64
+}
+
+func newPlain(d Dialogue) *plain {
+	p := &plain{dataPoints: d.DataPoints, docs: map[string]int{}}
+	for _, point := range d.DataPoints {
+		counts := map[string]int{}
+		terms := plainTerms(point.Content)
+		for _, t := range terms {
+			if counts[t]++; counts[t] == 1 {
+				p.docs[t]++
+			}
+		}
+		p.counts = append(p.counts, counts)
+		p.lengths = append(p.lengths, float64(len(terms)))
+		p.mean += float64(len(terms)) / float64(len(d.DataPoints))
+	}
+	return p
+}
+
+// plainTerms returns the stems of a text without the commonest words.
+func plainTerms(text string) []string {
+	var terms []string
+	for _, w := range strings.FieldsFunc(strings.ToLower(text), func(r rune) bool {
+		return !unicode.IsLetter(r) && !unicode.IsDigit(r) && r != '\''
+	}) {
+		w = strings.TrimSuffix(strings.Trim(w, "'"), "'s")
+		if w != "" && !strings.Contains(commonest, " "+w+" ") {
+			terms = append(terms, english.Stem(w, false))
+		}
+	}
+	return terms
+}
+
+// search ranks the turns that contain a word of the question.
+func (p *plain) search(question string) []client.RecallResult {
+	scores := make([]float64, len(p.dataPoints))
+	terms := plainTerms(question)
+	slices.Sort(terms)
+	for _, t := range slices.Compact(terms) {
+		n, df := float64(len(p.dataPoints)), float64(p.docs[t])
+		rarity := math.Log1p((n - df + 0.5) / (df + 0.5))
+		for i, counts := range p.counts {
+			if tf := float64(counts[t]); tf > 0 {
+				scores[i] += rarity * tf * (k1 + 1) / (tf + k1*(1-b+b*p.lengths[i]/p.mean))
+			}
+		}
+	}
+	order := make([]int, 0, len(scores))
+	for i, s := range scores {
+		if s > 0 {
+			order = append(order, i)
+		}
+	}
+	slices.SortStableFunc(order, func(i, j int) int { return cmp.Compare(scores[j], scores[i]) })
+	results := make([]client.RecallResult, len(order))
+	for place, i := range order {
+		results[place] = client.RecallResult{
+			Rank: place + 1, Content: p.dataPoints[i].Content, Sources: []client.RecallSource{{SourceID: p.dataPoints[i].ID}},
+		}
+	}
+	return results
+}
+
+// baseline answers the questions of a dialogue by plain full-text search.
+func baseline(d Dialogue) []Answer {
+	p := newPlain(d)
+	answers := make([]Answer, len(d.Questions))
+	for i, q := range d.Questions {
+		answers[i] = Answer{Question: q, Results: p.search(q.Text)}
+	}
+	return answers
+}
+
+// Bounds are flags: what a report must reach. A bound of 0 is none.
+type Bounds struct {
+	MinR10        float64       `name:"min-r10" help:"Fail if recall among 10 results, over all, is below this share."`
+	MinR20        float64       `name:"min-r20" help:"Fail if recall among 20 results, over all, is below this share."`
+	MinR100       float64       `name:"min-r100" help:"Fail if recall among 100 results, over all, is below this share."`
+	MinWithin1000 float64       `name:"min-within-1000" help:"Fail if recall within 1,000 tokens, over all, is below this share."`
+	MinWithin8000 float64       `name:"min-within-8000" help:"Fail if recall within 8,000 tokens, over all, is below this share."`
+	MinGain       float64       `name:"min-gain" help:"Fail if recall within 8,000 tokens is less than this share above BM25's."`
+	MaxSources    float64       `name:"max-sources" help:"Fail if a result cites more sources on the average."`
+	MaxP50        time.Duration `name:"max-p50" help:"Fail if the median recall takes longer."`
+}
+
+// Check returns an error that names each bound that a report misses.
+func (b Bounds) Check(r Report) error {
+	var errs []error
+	least := func(what string, got, want float64) {
+		if got < want {
+			errs = append(errs, fmt.Errorf("%s is %.3f, below %.3f", what, got, want))
+		}
+	}
+	least("R@10", r.Overall.At[10], b.MinR10)
+	least("R@20", r.Overall.At[20], b.MinR20)
+	least("R@100", r.Overall.At[100], b.MinR100)
+	least("recall within 1,000 tokens", r.Overall.Within[1000], b.MinWithin1000)
+	least("recall within 8,000 tokens", r.Overall.Within[8000], b.MinWithin8000)
+	if b.MinGain > 0 {
+		gain := r.Overall.Within[8000] - r.Baseline.Within[8000]
+		least("the gain over BM25 within 8,000 tokens", gain, b.MinGain)
+	}
+	if b.MaxSources > 0 && r.SourcesPerResult > b.MaxSources {
+		errs = append(errs, fmt.Errorf("a result cites %.2f sources, more than %.2f", r.SourcesPerResult, b.MaxSources))
+	}
+	if got := time.Duration(r.P50 * float64(time.Millisecond)); b.MaxP50 > 0 && got > b.MaxP50 {
+		errs = append(errs, fmt.Errorf("the median recall took %v, more than %v", got, b.MaxP50))
+	}
+	return errors.Join(errs...)
 }

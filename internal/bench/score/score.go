@@ -1,9 +1,13 @@
+// Package score measures recall on dialogues with questions whose evidence is known.
 package score
 
 import (
 	"cmp"
+	"fmt"
+	"io"
 	"maps"
 	"slices"
+	"text/tabwriter"
 	"time"
 
 	client "github.com/annals-project/annals/client"
@@ -162,3 +166,162 @@ func Percentile[T cmp.Ordered](sorted []T, p float64) T {
 }
 
 func ms(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
+
+// Dialogue is a conversation with questions about it.
+type Dialogue struct {
+	ID string
+	// DataPoints are the turns, oldest first.
+	DataPoints []client.DataPoint
+	Questions  []Question
+	// Asker is the identity that asks, at AskedAt.
+	Asker   string
+	AskedAt time.Time
+	// Skipped counts the questions without evidence, which cannot be measured.
+	Skipped int
+}
+
+// Question is answered by one or more turns.
+type Question struct {
+	Text     string
+	Category string
+	// Excluded reports that its category is reported, but not part of the overall figures.
+	Excluded bool
+	// Evidence are the source ids of the turns, at least one, each once.
+	Evidence []string
+}
+
+// Table writes a report for people.
+func (r Report) Table(w io.Writer) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
+	head := "category\tn\t"
+	for _, k := range ranks() {
+		head += fmt.Sprintf("R@%d\t", k)
+	}
+	for _, b := range budgets() {
+		head += fmt.Sprintf("%d tok\t", b)
+	}
+	lines := []string{head}
+	for _, category := range slices.Sorted(maps.Keys(r.Categories)) {
+		if !slices.Contains(r.Excluded, category) {
+			lines = append(lines, line(category, r.Categories[category]))
+		}
+	}
+	lines = append(lines, line("all of these", r.Overall), line("BM25 on these", r.Baseline))
+	for _, category := range r.Excluded {
+		lines = append(lines, line(category, r.Categories[category]))
+	}
+	for _, a := range r.Ablation {
+		lines = append(lines, line(a.name(), a.Score))
+	}
+	if r.Fit != nil {
+		for _, d := range append(r.Fit.Dialogues, r.Fit.Overall) {
+			of := cmp.Or(d.Dialogue, "all of these")
+			lines = append(lines, line(of+", weights of the code", d.Code), line(of+", fitted on all", d.InSample),
+				line(of+", held out", d.HeldOut))
+		}
+	}
+	for _, l := range lines {
+		if _, err := fmt.Fprintln(t, l); err != nil {
+			return fmt.Errorf("write table: %w", err)
+		}
+	}
+	if err := t.Flush(); err != nil {
+		return fmt.Errorf("write table: %w", err)
+	}
+	_, err := fmt.Fprintf(w, "%d dialogues, %d turns; %d questions without evidence left out; "+
+		"%.2f sources a result; recall p50 %.1f ms, p99 %.1f ms\n",
+		r.Dialogues, r.Turns, r.Skipped, r.SourcesPerResult, r.P50, r.P99)
+	if err == nil && r.Fit != nil {
+		for _, f := range r.Fit.Weights {
+			if _, err = fmt.Fprintf(w, "\t%q: %v,\n", f.Signal, f.Weight); err != nil {
+				break
+			}
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("write table: %w", err)
+	}
+	return nil
+}
+
+func line(name string, s Score) string {
+	text := fmt.Sprintf("%s\t%d\t", name, s.Questions)
+	for _, k := range ranks() {
+		text += fmt.Sprintf("%.1f\t", 100*s.At[k])
+	}
+	for _, b := range budgets() {
+		text += fmt.Sprintf("%.1f\t", 100*s.Within[b])
+	}
+	return text
+}
+
+// MissLimit and MissTokens are the response in which evidence is missed.
+const (
+	MissLimit  = 100
+	MissTokens = 8000
+)
+
+// Miss is a turn with the answer to a question that a response lacks.
+type Miss struct {
+	Dialogue string `json:"dialogue"`
+	Category string `json:"category"`
+	Question string `json:"question"`
+	SourceID string `json:"sourceId"`
+	// Cause is where recall lost it, Why the reason in words.
+	Cause string `json:"cause"`
+	Why   string `json:"why,omitempty"`
+	// Rank is its place among the ranked candidates, 0 if it was not ranked.
+	Rank int `json:"rank,omitempty"`
+}
+
+// Missing returns the evidence that is not among the first MissLimit results, or not within MissTokens.
+func (a Answer) Missing() []string {
+	found := map[string]bool{}
+	for _, r := range within(a.Results[:min(MissLimit, len(a.Results))], MissTokens) {
+		for id := range sourceIDs(r) {
+			found[id] = true
+		}
+	}
+	return slices.DeleteFunc(slices.Clone(a.Evidence), func(id string) bool { return found[id] })
+}
+
+// PrintMisses writes how many turns of each category were missed for each cause. causes are in the order
+// of the rows; those without a miss are left out.
+func PrintMisses(w io.Writer, misses []Miss, causes []string) error {
+	var categories []string
+	counts := map[[2]string]int{}
+	for _, m := range misses {
+		if !slices.Contains(categories, m.Category) {
+			categories = append(categories, m.Category)
+		}
+		counts[[2]string{m.Cause, m.Category}]++
+		counts[[2]string{m.Cause, ""}]++
+	}
+	slices.Sort(categories)
+	_, err := fmt.Fprintf(w, "\nmisses among %d results and %d tokens: %d\n", MissLimit, MissTokens, len(misses))
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
+	if len(misses) > 0 {
+		_, _ = fmt.Fprint(t, "cause\t")
+		for _, c := range categories {
+			_, _ = fmt.Fprintf(t, "%s\t", c)
+		}
+		_, _ = fmt.Fprintln(t, "all\t")
+	}
+	for _, cause := range causes {
+		if counts[[2]string{cause, ""}] == 0 {
+			continue
+		}
+		_, _ = fmt.Fprintf(t, "%s\t", cause)
+		for _, c := range append(slices.Clone(categories), "") {
+			_, _ = fmt.Fprintf(t, "%d\t", counts[[2]string{cause, c}])
+		}
+		_, _ = fmt.Fprintln(t)
+	}
+	if flushed := t.Flush(); err == nil {
+		err = flushed
+	}
+	if err != nil {
+		return fmt.Errorf("write misses: %w", err)
+	}
+	return nil
+}

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/annals-project/annals/internal/pg"
+	"github.com/annals-project/annals/internal/runtest"
 )
 
 // The packages of a run share one server. Its keeper is a process of its own, a test program that runs no test: it
@@ -173,7 +174,7 @@ func isKept(prefix string) (bool, error) {
 
 // removeLeft removes the folders of keepers that were killed, for all trees; their servers ended with them.
 func removeLeft() error {
-	files, err := filepath.Glob(filepath.Join(folder(), folderPrefix+strconv.Itoa(os.Getuid())+"-*.keeper"))
+	files, err := filepath.Glob(filepath.Join(runtest.MemoryFolder(), folderPrefix+strconv.Itoa(os.Getuid())+"-*.keeper"))
 	if err != nil {
 		return err
 	}
@@ -231,5 +232,5 @@ func prefixOfTree() (string, error) {
 	}
 	sum := sha256.Sum256([]byte(root))
 	name := folderPrefix + strconv.Itoa(os.Getuid()) + "-" + hex.EncodeToString(sum[:6])
-	return filepath.Join(folder(), name), nil
+	return filepath.Join(runtest.MemoryFolder(), name), nil
 }

@@ -16,7 +16,6 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
-	"golang.org/x/sys/unix"
 
 	"github.com/annals-project/annals/internal/ops"
 	"github.com/annals-project/annals/internal/pg"
@@ -53,18 +52,6 @@ var shared struct {
 var numbers atomic.Int64
 
 const folderPrefix = "annals-pgtest-"
-
-// folder returns where servers have their data: in memory if the system has much of it for files, since a database is
-// hundreds of files, which a disk creates and removes slowly; otherwise where temporary files are.
-func folder() string {
-	const inMemory, enough = "/dev/shm", 4 << 30
-	var fs unix.Statfs_t
-	if os.Getenv("TMPDIR") != "" || unix.Statfs(inMemory, &fs) != nil || fs.Bavail*uint64(fs.Bsize) < enough ||
-		unix.Access(inMemory, unix.W_OK) != nil {
-		return os.TempDir()
-	}
-	return inMemory
-}
 
 // Main runs the tests and exits: func TestMain(m *testing.M) { pgtest.Main(m) }. The first test of a
 // run that asks for a database starts the server, the end of its last package stops and removes it.

@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/annals-project/annals/internal/pg"
+	"github.com/annals-project/annals/internal/runtest"
 )
 
 // Replicated is a primary with a streaming replica, both servers of the test.
@@ -37,12 +38,12 @@ func NewReplicated(t testing.TB) *Replicated {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), 5*time.Minute)
 	defer cancel()
-	primary, err := pg.Start(ctx, pg.Config{DataDir: t.TempDir(), Settings: settingsOfReplicated})
+	primary, err := pg.Start(ctx, pg.Config{DataDir: serverFolder(t), Settings: settingsOfReplicated})
 	if err != nil {
 		t.Fatalf("pgtest: %v", err)
 	}
 	t.Cleanup(func() { closeServer(t, primary) })
-	r := &Replicated{t: t, Primary: primary.URL(), folder: t.TempDir()}
+	r := &Replicated{t: t, Primary: primary.URL(), folder: serverFolder(t)}
 	conn, err := pgx.Connect(ctx, r.Primary)
 	if err != nil {
 		t.Fatalf("pgtest: %v", err)
@@ -59,6 +60,21 @@ func NewReplicated(t testing.TB) *Replicated {
 	r.Start()
 	t.Cleanup(r.Stop)
 	return r
+}
+
+// serverFolder is the data folder of a server of the test, in memory if there is room.
+func serverFolder(t testing.TB) string {
+	t.Helper()
+	dir, err := os.MkdirTemp(runtest.MemoryFolder(), "annals-replicated-") //nolint:usetesting // that one is on a disk
+	if err != nil {
+		t.Fatalf("pgtest: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := os.RemoveAll(dir); err != nil {
+			t.Errorf("pgtest: %v", err)
+		}
+	})
+	return dir
 }
 
 // copyCluster copies a running server to a folder, whose server will follow it.
