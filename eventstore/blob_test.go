@@ -19,6 +19,7 @@ import (
 	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/eventstore/eventstoretest"
+	"github.com/annals-project/annals/internal/runtest"
 )
 
 var (
@@ -40,9 +41,7 @@ func write(t *testing.T, store eventstore.Store, data []byte) blob.Ref {
 	t.Helper()
 	ref, err := eventstore.Journal{Store: store, Codec: codecOf(t, domain.Catalog)}.WriteBlob(t.Context(), owner, command,
 		projectID, deadline, byPipeline, data)
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	return ref
 }
 
@@ -58,16 +57,12 @@ func TestReadBlob_ReturnsWhatWasWritten(t *testing.T) {
 				t.Errorf("got %+v, want %+v", ref, want)
 			}
 			got, err := eventstore.Journal{Store: store, Codec: codec}.ReadBlob(t.Context(), ref)
-			if err != nil {
-				t.Fatal(err)
-			}
+			runtest.Must(t, err)
 			if !bytes.Equal(got, data) {
 				t.Error("the content is another")
 			}
 			events, err := store.Read(t.Context(), ref.Stream, 0, eventstore.Forwards, 100)
-			if err != nil {
-				t.Fatal(err)
-			}
+			runtest.Must(t, err)
 			opened, ok := codec.DecodeRecorded(events[0]).Event.(*blob.Opened)
 			if !ok || opened.Owner != owner || opened.ProjectID != projectID ||
 				!opened.Deadline.Equal(deadline.Truncate(time.Microsecond)) {
@@ -84,9 +79,7 @@ func TestWriteBlob_Repeated(t *testing.T) {
 	store, data := eventstoretest.NewMemory(), content(3*blob.ChunkSize)
 	first := write(t, store, data)
 	head, err := store.Head(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	if again := write(t, store, data); again != first {
 		t.Errorf("got %+v, then %+v", first, again)
 	}

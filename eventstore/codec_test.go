@@ -21,15 +21,14 @@ import (
 	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/eventstore/eventstoretest"
+	"github.com/annals-project/annals/internal/runtest"
 	_ "github.com/annals-project/annals/internal/seedtest"
 )
 
 func codecOf(t *testing.T, catalog []domain.Constructor) *eventstore.Codec {
 	t.Helper()
 	codec, err := eventstore.NewCodec(catalog)
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	return codec
 }
 
@@ -100,9 +99,7 @@ func withoutSalt(
 	t.Helper()
 	for _, p := range proposed {
 		meta, salt, err := event.SplitSalt(p.Meta)
-		if err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, err)
 		p.Meta = meta
 		rest, salts = append(rest, p), append(salts, salt)
 	}
@@ -117,9 +114,7 @@ func TestEncode_Metadata(t *testing.T) {
 	}
 	for _, e := range []event.Event{&named{}, blob.Chunk{Data: []byte{0xff}}} {
 		p, err := codec.Encode(e, 0, meta)
-		if err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, err)
 		rest, _ := withoutSalt(t, []eventstore.Proposed{p})
 		want := `{"requestId":"01000000-0000-0000-0000-000000000000","commandId":"02000000-0000-0000-0000-000000000000",` +
 			`"principal":"key:<1>","$causationId":"03000000-0000-0000-0000-000000000000",` +
@@ -146,9 +141,7 @@ func TestEncodeAll_DeterministicButForTheSalts(t *testing.T) {
 	events := []event.Event{&project.Archived{}, &project.Archived{}, blob.Chunk{Data: []byte{0xff}}}
 	encode := func() []eventstore.Proposed {
 		proposed, err := codec.EncodeAll(events, meta)
-		if err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, err)
 		return proposed
 	}
 	first, salts := withoutSalt(t, encode())
@@ -165,9 +158,7 @@ func TestEncodeAll_DeterministicButForTheSalts(t *testing.T) {
 	}
 	meta.CommandID = uuid.New()
 	other, err := codec.EncodeAll(events, meta)
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	seen := map[uuid.UUID]bool{}
 	for _, p := range append(first, other...) {
 		if seen[p.ID] || p.ID == uuid.Nil {
@@ -184,16 +175,12 @@ func TestCodec_TextIsUnchanged(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		want := &project.KeyCreated{Name: rapid.String().Draw(t, "name"), Hash: "<&>\u2028"}
 		p, err := codec.Encode(want, 0, event.NewMeta("test", time.Now()))
-		if err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, err)
 		if strings.Contains(string(p.Data), `\u003c`) {
 			t.Fatalf("escaped for HTML: %s", p.Data)
 		}
 		got, err := codec.Decode(eventstore.Recorded{Type: p.Type, Data: p.Data})
-		if err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, err)
 		if diff := cmp.Diff(event.Event(want), got); diff != "" {
 			t.Fatal(diff)
 		}
@@ -213,9 +200,7 @@ func (titled) EventType() string { return new(named).EventType() }
 func recorded(t *testing.T, codec *eventstore.Codec, e event.Event) eventstore.Recorded {
 	t.Helper()
 	p, err := codec.Encode(e, 0, event.NewMeta("test", time.Now()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	return eventstore.Recorded{Stream: "thing-1", Type: p.Type, Data: p.Data, Meta: p.Meta}
 }
 
@@ -292,12 +277,8 @@ func TestLeafOwner_DecodedOrNot(t *testing.T) {
 	for _, construct := range domain.Catalog {
 		e := construct()
 		data, err := os.ReadFile("../domain/testdata/events/" + e.EventType() + ".json")
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := json.Unmarshal(data, e); err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, err)
+		runtest.Must(t, json.Unmarshal(data, e))
 		category, _, _ := strings.Cut(e.EventType(), ".")
 		names := []string{stream.Name(category, owner)}
 		switch category {
@@ -350,9 +331,7 @@ func FuzzFact(f *testing.F) {
 	}
 	for _, file := range golden {
 		payload, err := os.ReadFile(file)
-		if err != nil {
-			f.Fatal(err)
-		}
+		runtest.Must(f, err)
 		f.Add(strings.TrimSuffix(filepath.Base(file), ".json"), payload,
 			[]byte(`{"schema":1,"requestId":"`+uuid.NewString()+`","principal":"x"}`))
 	}

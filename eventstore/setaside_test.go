@@ -13,6 +13,7 @@ import (
 	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/eventstore/eventstoretest"
+	"github.com/annals-project/annals/internal/runtest"
 )
 
 // A journal passes over what is set aside and cannot be read, and goes on at the end of the stream.
@@ -24,9 +25,7 @@ func TestJournal_PassesOver(t *testing.T) {
 		t.Helper()
 		done, err := store.Append(t.Context(), name, at,
 			[]eventstore.Proposed{{ID: uuid.New(), Type: typ, Data: []byte(`[]`), Meta: []byte(`{}`)}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, err)
 		return done.Position
 	}
 	if last, ok, err := j.Last(t.Context(), stream.Pipeline); ok || err != nil || last.Revision != eventstore.NoStream {
@@ -43,9 +42,7 @@ func TestJournal_PassesOver(t *testing.T) {
 		m.CommandID = uuid.New()
 		done, err := j.Append(t.Context(), stream.Registry, next, m,
 			registry.EventSetAside{Position: uint64(at), Projections: []string{"one"}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, err)
 		next = done.Revision
 	}
 	setAside(first)

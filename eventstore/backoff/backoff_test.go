@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/annals-project/annals/eventstore/backoff"
+	"github.com/annals-project/annals/internal/runtest"
 )
 
 func TestBackoff_PausesGrowToTheLongest(t *testing.T) {
@@ -16,9 +17,7 @@ func TestBackoff_PausesGrowToTheLongest(t *testing.T) {
 		for _, want := range []time.Duration{10, 20, 40, 40} {
 			want *= time.Millisecond
 			began := time.Now()
-			if err := pause.Wait(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			runtest.Must(t, pause.Wait(t.Context()))
 			if took := time.Since(began); took > want || took < want/2 {
 				t.Errorf("paused for %s, want half of %s to all of it", took, want)
 			}

@@ -16,6 +16,7 @@ import (
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/eventstore/continuity"
 	"github.com/annals-project/annals/eventstore/eventstoretest"
+	"github.com/annals-project/annals/internal/runtest"
 )
 
 // hangLimit bounds a test that hangs.
@@ -126,14 +127,10 @@ func (s *server) client(patience time.Duration) *continuity.Store {
 func (s *server) follow(c *continuity.Store, after, to eventstore.Position) eventstore.Subscription {
 	s.Helper()
 	sub, err := c.Subscribe(s.ctx, after)
-	if err != nil {
-		s.Fatal(err)
-	}
+	runtest.Must(s, err)
 	for after < to {
 		r, err := sub.Next(s.ctx)
-		if err != nil {
-			s.Fatal(err)
-		}
+		runtest.Must(s, err)
 		after = r.Position
 	}
 	return sub
@@ -157,9 +154,7 @@ func (s *server) wantOlder(err error, head, applied eventstore.Position) {
 func (s *server) wantStopped(c *continuity.Store) {
 	s.Helper()
 	before, err := s.now().Head(s.ctx)
-	if err != nil {
-		s.Fatal(err)
-	}
+	runtest.Must(s, err)
 	for name, call := range map[string]func() error{
 		"append": func() error {
 			_, err := c.Append(s.ctx, "thing-after", eventstore.NoStream, proposed())
@@ -197,9 +192,7 @@ func TestStore_PutBack(t *testing.T) {
 			s.add(older, others)
 			s.putBack(older)
 			head, err := older.Head(s.ctx)
-			if err != nil {
-				t.Fatal(err)
-			}
+			runtest.Must(t, err)
 			if _, err := sub.Next(s.ctx); err == nil {
 				t.Fatal("the subscription goes on")
 			}
@@ -247,9 +240,7 @@ func TestStore_AppliedByOthers(t *testing.T) {
 	older := s.now().Copy()
 	newest := s.add(s.store(), 30).Position
 	last, _, err := s.now().ReadAt(s.ctx, newest)
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	s.add(older, 60)
 	s.putBack(older)
 	c := s.client(0)
@@ -330,9 +321,7 @@ func TestStore_Ordinary(t *testing.T) {
 			if _, err := s.now().Tombstone(s.ctx, "thing-erased", 0); err != nil { // by another process
 				s.Fatal(err)
 			}
-			if err := s.now().Scavenge(s.ctx); err != nil {
-				s.Fatal(err)
-			}
+			runtest.Must(s, s.now().Scavenge(s.ctx))
 		},
 		"all remembered events are erased": func(s *server, c *continuity.Store) {
 			for i := range 40 {
@@ -344,9 +333,7 @@ func TestStore_Ordinary(t *testing.T) {
 					s.Fatal(err)
 				}
 			}
-			if err := s.now().Scavenge(s.ctx); err != nil {
-				s.Fatal(err)
-			}
+			runtest.Must(s, s.now().Scavenge(s.ctx))
 		},
 		"an event of the system is the newest": func(s *server, c *continuity.Store) {
 			s.add(c, 1)
@@ -371,9 +358,7 @@ func TestStore_Ordinary(t *testing.T) {
 			}
 			s.add(c, 1)
 			head, err := c.Head(s.ctx)
-			if err != nil {
-				t.Fatal(err)
-			}
+			runtest.Must(t, err)
 			s.follow(c, newest, head)
 			if err := c.Check(s.ctx); err != nil {
 				t.Error(err)

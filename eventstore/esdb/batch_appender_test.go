@@ -21,6 +21,7 @@ import (
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/eventstore/esdb"
 	"github.com/annals-project/annals/eventstore/node/nodetest"
+	"github.com/annals-project/annals/internal/runtest"
 )
 
 func TestNode_BatchAppends(t *testing.T) {
@@ -80,9 +81,7 @@ func (b *batching) open(t *testing.T) *esdb.Store {
 		return in.SendAndClose(appended(5, 50))
 	}}
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	server := grpc.NewServer()
 	streams.RegisterStreamsServer(server, b)
 	serverfeatures.RegisterServerFeaturesServer(server, b.fake)
@@ -254,9 +253,7 @@ func TestBatchAppender_CloseDuringAppend(t *testing.T) {
 		failed <- err
 	}()
 	<-arrived
-	if err := store.Close(); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, store.Close())
 	// It may have gone on to a call of its own before the driver was closed.
 	if err := <-failed; err != nil && !errors.Is(err, eventstore.ErrUnknown) {
 		t.Errorf("got %v", err)
@@ -302,9 +299,7 @@ func BenchmarkAppend(b *testing.B) {
 			cfg := config(conn, 4)
 			cfg.BatchAppends = together
 			store, err := esdb.Open(cfg)
-			if err != nil {
-				b.Fatal(err)
-			}
+			runtest.Must(b, err)
 			b.SetParallelism(16)
 			b.RunParallel(func(pb *testing.PB) {
 				for pb.Next() {
@@ -316,9 +311,7 @@ func BenchmarkAppend(b *testing.B) {
 				}
 			})
 			b.StopTimer()
-			if err := store.Close(); err != nil {
-				b.Fatal(err)
-			}
+			runtest.Must(b, store.Close())
 		})
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/annals-project/annals/eventstore"
+	"github.com/annals-project/annals/internal/runtest"
 )
 
 // TestClassify_Refusals covers the errors that a test cannot provoke in a server.
@@ -207,14 +208,10 @@ func TestBatchCall_SilentServer(t *testing.T) {
 // The pause before the next common call grows while the server ends each one.
 func TestBatchAppender_PauseGrows(t *testing.T) {
 	conf, err := driver.ParseConnectionString("esdb://127.0.0.1:1?tls=false")
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	both := newBatchAppender(conf, slog.New(slog.DiscardHandler))
 	conn, err := grpc.NewClient(both.address, both.options...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	both.conn = conn
 	want := firstBatchPause
 	for range 10 {

@@ -19,6 +19,7 @@ import (
 	"github.com/annals-project/annals/eventstore/backoff"
 	"github.com/annals-project/annals/eventstore/esdb"
 	"github.com/annals-project/annals/eventstore/node/clustertest"
+	"github.com/annals-project/annals/internal/runtest"
 	"github.com/annals-project/annals/internal/seedtest"
 )
 
@@ -314,9 +315,7 @@ func (w *clusterLoad) finish() {
 	var log []eventstore.Recorded
 	for after := eventstore.Position(0); ; after = log[len(log)-1].Position {
 		page, err := w.truth.ReadAll(w.ctx, after, 512)
-		if err != nil {
-			w.t.Fatal(err)
-		}
+		runtest.Must(w.t, err)
 		if len(page) == 0 {
 			break
 		}

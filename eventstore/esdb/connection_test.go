@@ -20,6 +20,7 @@ import (
 	"github.com/annals-project/annals/eventstore/esdb"
 	"github.com/annals-project/annals/eventstore/node/clustertest"
 	"github.com/annals-project/annals/eventstore/node/nodetest"
+	"github.com/annals-project/annals/internal/runtest"
 )
 
 func TestCheckConnectionString_Accepted(t *testing.T) {
@@ -45,9 +46,7 @@ func TestCheckConnectionString_Accepted(t *testing.T) {
 func TestCheckConnectionString_Refused(t *testing.T) {
 	ca, _, _ := nodetest.Files(t, "ca.pem", "x")
 	empty := filepath.Join(t.TempDir(), "empty.pem")
-	if err := os.WriteFile(empty, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, os.WriteFile(empty, nil, 0o600))
 	for text, want := range map[string]string{
 		"":                                      "begins with neither",
 		"http://h":                              "begins with neither",

@@ -21,6 +21,7 @@ import (
 	"github.com/annals-project/annals/eventstore/esdb"
 	"github.com/annals-project/annals/eventstore/node/clustertest"
 	"github.com/annals-project/annals/eventstore/node/nodetest"
+	"github.com/annals-project/annals/internal/runtest"
 )
 
 func TestMain(m *testing.M) {
@@ -106,9 +107,7 @@ func (f *fake) serveWith(t *testing.T, addr string, opts ...grpc.ServerOption) (
 func serving(t *testing.T, addr string, server *grpc.Server) (at string, stop func()) {
 	t.Helper()
 	listener, err := net.Listen("tcp", addr)
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(listener) }()
 	var once sync.Once

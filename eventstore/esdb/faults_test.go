@@ -15,6 +15,7 @@ import (
 
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/eventstore/esdb"
+	"github.com/annals-project/annals/internal/runtest"
 )
 
 // hangLimit bounds a test that hangs; it is far beyond what a slow machine needs.
@@ -200,9 +201,7 @@ func TestCalls_MoveToLeader(t *testing.T) {
 	}}
 	at, _ := leader.serve(t, "127.0.0.1:0")
 	host, port, err := net.SplitHostPort(at)
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	elsewhere := failing{
 		codes.NotFound,
 		"Leader info available",

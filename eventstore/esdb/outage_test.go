@@ -75,13 +75,9 @@ func TestOutage_ServerReturns(t *testing.T) {
 
 func TestOutage_ServerStartsLater(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	addr := listener.Addr().String()
-	if err := listener.Close(); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, listener.Close())
 	store, ctx := insecure(t, addr), within(t, hangLimit)
 	if _, err := store.Head(ctx); !errors.Is(err, eventstore.ErrUnavailable) {
 		t.Errorf("got %v", err)
@@ -97,14 +93,8 @@ func TestOutage_ServerStartsLater(t *testing.T) {
 // nothing. The driver then waits for its search to time out and ignores the context of the call.
 func TestOutage_SilentServer(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := listener.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	runtest.Must(t, err)
+	nodetest.CloseAtEnd(t, listener)
 	store := nodetest.Open(t, esdb.Config{
 		ConnectionString: "esdb://" + listener.Addr().String() +
 			"?tls=false&maxDiscoverAttempts=1&gossipTimeout=1&discoveryInterval=1", Logger: quiet(),
@@ -129,12 +119,8 @@ func TestClose_LaterCalls(t *testing.T) {
 	f := &fake{}
 	addr, _ := f.serve(t, "127.0.0.1:0")
 	store, err := esdb.Open(esdb.Config{ConnectionString: "esdb://" + addr + "?tls=false", Logger: quiet()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := store.Close(); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
+	runtest.Must(t, store.Close())
 	ctx := within(t, hangLimit)
 	if _, err := store.Head(ctx); err == nil || errors.Is(err, eventstore.ErrUnavailable) {
 		t.Errorf("head: %v", err)
@@ -195,9 +181,7 @@ func lagging(t *testing.T) (c *clustertest.Cluster, store eventstore.Store, firs
 	for at := eventstore.NoStream; at < 2; at++ {
 		events := []eventstore.Proposed{{ID: uuid.New(), Type: "thing.counted.v1", Data: []byte(`{}`)}}
 		done, err := store.Append(ctx, "counter-1", at, events)
-		if err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, err)
 		if first == 0 {
 			first = done.Position
 		}
@@ -240,9 +224,7 @@ func TestCluster_LeaderChangeIsNoOlderCopy(t *testing.T) {
 	ctx := within(t, hangLimit)
 	log := continuity.New(store, hangLimit, runtest.Logger(t))
 	sub, err := log.Subscribe(ctx, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	for r := (eventstore.Recorded{}); r.Stream != "counter-1" || r.Revision != 2; {
 		if r, err = sub.Next(ctx); err != nil {
 			t.Fatal(err)
@@ -258,9 +240,7 @@ func TestCluster_LeaderChangeIsNoOlderCopy(t *testing.T) {
 		done, err := eventstore.AppendUntilKnown(ctx, log, "counter-1", at, []eventstore.Proposed{
 			{ID: uuid.New(), Type: "thing.counted.v1", Data: []byte(`{}`)},
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, err)
 		at = done.Revision
 		if err := log.Err(); err != nil {
 			t.Error(err)
@@ -302,13 +282,9 @@ func TestCluster_FrozenLeader(t *testing.T) {
 	c := clustertest.Start(t, 3)
 	store, ctx := openPatient(t, c, 2), within(t, frozenLimit)
 	first, err := store.Append(ctx, "account-1", eventstore.NoStream, thing())
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	sub, err := store.Subscribe(ctx, first.Position)
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	c.Freeze(0)
 	var calls sync.WaitGroup
 	calls.Go(func() {
@@ -377,18 +353,14 @@ func TestCluster_FrozenLeaderOfRetiredConnection(t *testing.T) {
 	c := clustertest.Start(t, 3)
 	store, ctx := openPatient(t, c, 1), within(t, frozenLimit)
 	sub, err := store.Subscribe(ctx, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	c.Script(0, func(s *clustertest.Script) { s.Refuse = true })
 	if _, err := store.Head(ctx); !errors.Is(err, eventstore.ErrUnavailable) {
 		t.Fatalf("head: %v", err)
 	}
 	c.Script(0, func(s *clustertest.Script) { s.Refuse = false })
 	done, err := store.Append(ctx, "account-1", eventstore.NoStream, thing())
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	if r, err := sub.Next(ctx); err != nil || r.Position != done.Position {
 		t.Fatalf("the subscription ended with its connection: %+v, %v", r, err)
 	}
@@ -469,9 +441,7 @@ func TestCluster_OldLeaderClaims(t *testing.T) {
 	c.Lead(2)
 	stays("there are two leaders")
 	c.Script(1, func(s *clustertest.Script) { s.Claims = false })
-	if err := <-answered; err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, <-answered)
 	if got := store.Stats(); got.Moved != 1 {
 		t.Errorf("after the move: %+v", got)
 	}

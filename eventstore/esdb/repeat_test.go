@@ -26,6 +26,7 @@ import (
 	"github.com/annals-project/annals/eventstore/node"
 	"github.com/annals-project/annals/eventstore/node/clustertest"
 	"github.com/annals-project/annals/eventstore/node/nodetest"
+	"github.com/annals-project/annals/internal/runtest"
 )
 
 // The suite runs against a server that answers an append with a timeout while an equal one is being
@@ -59,9 +60,7 @@ func TestAppend_TimedOut(t *testing.T) {
 				c.TimeOut(0, 2, phase, executed)
 				stream := fmt.Sprintf("account-%d-%t", i, executed)
 				done, err := store.Append(ctx, stream, eventstore.NoStream, oneEvent())
-				if err != nil {
-					t.Fatal(err)
-				}
+				runtest.Must(t, err)
 				if timedOut, calls := c.TimedOut(0)-before, c.Calls(0)-calls; timedOut != 2 || calls != 3 {
 					t.Errorf("%d of %d tries timed out, want 2 of 3", timedOut, calls)
 				}
@@ -168,9 +167,7 @@ func TestAppend_CloseWhileRepeated(t *testing.T) {
 				failed <- err
 			}()
 			until(ctx, t, "it is repeated", func() bool { return tries.Load() > 1 })
-			if err := store.Close(); err != nil {
-				t.Fatal(err)
-			}
+			runtest.Must(t, store.Close())
 			if err := <-failed; !errors.Is(err, eventstore.ErrUnknown) || ctx.Err() != nil {
 				t.Errorf("got %v", err)
 			}
@@ -344,9 +341,7 @@ func TestSubscription_ServerRestarted(t *testing.T) {
 			}
 			at = done.Revision
 		}
-		if err := n.Close(); err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, n.Close())
 		n = startInsecure(t, disk)
 		w.Lead(n.Connection().Addr)
 	}
@@ -387,9 +382,7 @@ func TestCalls_InvalidBytes(t *testing.T) {
 	stop()
 
 	babbling, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/annals-project/annals/eventstore"
+	"github.com/annals-project/annals/internal/runtest"
 )
 
 // However many calls wait, one question is asked at a time, with a deadline, and not more often than
@@ -124,9 +125,7 @@ func TestPool_WatchesClustersOnly(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			s, err := Open(Config{ConnectionString: connection, Logger: slog.New(slog.DiscardHandler)})
-			if err != nil {
-				t.Fatal(err)
-			}
+			runtest.Must(t, err)
 			asked := false
 			s.pool.slow.ask = func(context.Context, string) { asked = true }
 			end := s.pool.watch(&link{server: "a:1"})

@@ -26,6 +26,7 @@ import (
 	"github.com/annals-project/annals/eventstore/eventstoretest"
 	"github.com/annals-project/annals/eventstore/node"
 	"github.com/annals-project/annals/eventstore/node/nodetest"
+	"github.com/annals-project/annals/internal/runtest"
 )
 
 func TestMemory(t *testing.T) {
@@ -150,17 +151,13 @@ func TestRead_AfterErasedEvents(t *testing.T) {
 		events := oneEvent()
 		events[0].ID = uuid.New()
 		done, err := store.Append(ctx, stream, expected, events)
-		if err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, err)
 		return done
 	}
 	append("before-1", eventstore.NoStream)
 	gone := append("gone-1", eventstore.NoStream)
 	end, err := store.Tombstone(ctx, "gone-1", 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	for {
 		if _, there, err := store.ReadAt(ctx, gone.Position); err != nil {
 			t.Fatal(err)
@@ -174,16 +171,12 @@ func TestRead_AfterErasedEvents(t *testing.T) {
 	after := append("after-1", eventstore.NoStream)
 	want := []eventstore.Position{end, after.Position}
 	events, err := store.ReadAll(ctx, gone.Position, 10)
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	if len(events) != 2 || events[0].Position != want[0] || events[1].Position != want[1] {
 		t.Errorf("after %d: %+v, want what is at %v", gone.Position, events, want)
 	}
 	sub, err := store.Subscribe(ctx, gone.Position)
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	defer func() {
 		if err := sub.Close(); err != nil {
 			t.Error(err)
@@ -324,13 +317,9 @@ func soundAppend(_ []*streams.AppendReq, in streams.Streams_AppendServer) error 
 
 func TestConnect_Panics(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	addr := listener.Addr().String()
-	if err := listener.Close(); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, listener.Close())
 	var log panickingLog
 	store, ctx := log.store(t, addr), within(t, hangLimit)
 	_, err = store.Append(ctx, "a-1", eventstore.NoStream, oneEvent())
@@ -389,9 +378,7 @@ func TestSubscription_Panics(t *testing.T) {
 	var log panickingLog
 	store, ctx := log.store(t, addr), within(t, hangLimit)
 	sub, err := store.Subscribe(ctx, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	close(follow)
 	_, err = sub.Next(ctx)
 	log.wantPanic(t, err)

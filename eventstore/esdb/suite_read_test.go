@@ -11,6 +11,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/annals-project/annals/eventstore"
+	"github.com/annals-project/annals/internal/runtest"
 )
 
 var readTests = []test{
@@ -218,9 +219,7 @@ var logTests = []test{
 			want = append(want, big.ID)
 		}
 		first, err := b.store.ReadAll(b.ctx, before, 1000)
-		if err != nil {
-			b.Fatal(err)
-		}
+		runtest.Must(b, err)
 		size := 0
 		for _, r := range first {
 			size += r.Size()

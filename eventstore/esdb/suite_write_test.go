@@ -12,6 +12,7 @@ import (
 
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/eventstore/eventstoretest"
+	"github.com/annals-project/annals/internal/runtest"
 )
 
 var appendTests = []test{
@@ -433,9 +434,7 @@ func conformsInScavenge(t *testing.T, store eventstore.Store, scavenge func(cont
 	}
 	whole, truncated, deleted, ended := write(events(3), 3), write(events(3), 1), write(events(3), 1), write(events(3), 0)
 	continued, later := write(events(3), 0), events(2)
-	if err := store.Truncate(ctx, truncated, 2); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, store.Truncate(ctx, truncated, 2))
 	b.delete(deleted, 2)
 	if _, err := store.Tombstone(ctx, ended, 2); err != nil {
 		t.Fatal(err)
@@ -443,9 +442,7 @@ func conformsInScavenge(t *testing.T, store eventstore.Store, scavenge func(cont
 	b.delete(continued, 2)
 	b.append(continued, 2, later...)
 	want = append(want, ids(later)...)
-	if err := scavenge(ctx); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, scavenge(ctx))
 	var left []uuid.UUID
 	for _, r := range eventstoretest.All(t, store, before) {
 		if !r.System() {

@@ -104,10 +104,7 @@ func (s *Store) findPosition(
 
 // Delete implements eventstore.Store.
 func (s *Store) Delete(ctx context.Context, stream string, expected eventstore.Revision) (eventstore.Position, error) {
-	return s.endStream(
-		ctx,
-		"delete", stream,
-		expected,
+	return s.endStream(ctx, "delete", stream, expected,
 		func(ctx context.Context, c *driver.Client, at driver.ExpectedRevision) (*driver.DeleteResult, error) {
 			return c.DeleteStream(ctx, stream, driver.DeleteStreamOptions{ExpectedRevision: at, RequiresLeader: true})
 		},
@@ -118,10 +115,7 @@ func (s *Store) Delete(ctx context.Context, stream string, expected eventstore.R
 func (s *Store) Tombstone(
 	ctx context.Context, stream string, expected eventstore.Revision,
 ) (eventstore.Position, error) {
-	return s.endStream(
-		ctx,
-		"tombstone", stream,
-		expected,
+	return s.endStream(ctx, "tombstone", stream, expected,
 		func(ctx context.Context, c *driver.Client, at driver.ExpectedRevision) (*driver.DeleteResult, error) {
 			return c.TombstoneStream(ctx, stream, driver.TombstoneStreamOptions{ExpectedRevision: at, RequiresLeader: true})
 		},

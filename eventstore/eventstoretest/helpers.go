@@ -6,15 +6,14 @@ import (
 
 	"github.com/annals-project/annals/domain"
 	"github.com/annals-project/annals/eventstore"
+	"github.com/annals-project/annals/internal/runtest"
 )
 
 // Codec knows every event of the domain.
 func Codec(t testing.TB) *eventstore.Codec {
 	t.Helper()
 	codec, err := eventstore.NewCodec(domain.Catalog)
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	return codec
 }
 
@@ -23,9 +22,7 @@ func All(t testing.TB, store eventstore.Store, after eventstore.Position) (all [
 	t.Helper()
 	for {
 		page, err := store.ReadAll(context.WithoutCancel(t.Context()), after, 500)
-		if err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, err)
 		if len(page) == 0 {
 			return all
 		}

@@ -19,6 +19,7 @@ import (
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/eventstore/eventstoretest"
 	"github.com/annals-project/annals/eventstore/feed"
+	"github.com/annals-project/annals/internal/runtest"
 )
 
 func TestTopic_ReadsInPages(t *testing.T) {
@@ -31,9 +32,7 @@ func TestTopic_ReadsInPages(t *testing.T) {
 	var sizes []int
 	for len(built.ids) < 1500 {
 		page := r.ack(messages)
-		if err := built.apply(page); err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, built.apply(page))
 		sizes = append(sizes, len(page.Events))
 		if want := page.Next == r.head(); page.AtHead != want {
 			t.Errorf("page up to %d of %d: at head %t", page.Next, r.head(), page.AtHead)
@@ -136,24 +135,18 @@ func TestTopics_OneIsSlow(t *testing.T) {
 	r.append(1)
 	var late, early reader
 	held, page := r.take(slow)
-	if err := late.apply(page); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, late.apply(page))
 	// More than the feed keeps for those who are late.
 	const rounds, each = 40, 250
 	for i := range rounds {
 		r.append(each)
 		for len(early.ids) < 1+each*(i+1) {
-			if err := early.apply(r.ack(quick)); err != nil {
-				t.Fatal(err)
-			}
+			runtest.Must(t, early.apply(r.ack(quick)))
 		}
 	}
 	held.Ack()
 	for len(late.ids) < 1+rounds*each {
-		if err := late.apply(r.ack(slow)); err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, late.apply(r.ack(slow)))
 	}
 	written := r.written()
 	if !slices.Equal(early.ids, written) || !slices.Equal(late.ids, written) {
@@ -205,9 +198,7 @@ func TestPage_EventsOfTheStore(t *testing.T) {
 		synctest.Wait()
 		name := stream.Name(stream.DataPoint, uuid.New())
 		end, err := r.memory.Tombstone(r.ctx, name, eventstore.NoStream)
-		if err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, err)
 		// One topic has it from the shared subscription, the other from the log.
 		for i, page := range []feed.Page{r.ack(early), r.ack(r.subscribe(r.ctx, "late"))} {
 			last := page.Events[len(page.Events)-1]
@@ -256,9 +247,7 @@ func TestTopic_CheckpointAheadOfLog(t *testing.T) {
 func TestRouter_RetriesPage(t *testing.T) {
 	r := newFixture(t, nil)
 	router, err := message.NewRouter(message.RouterConfig{}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	for range 10 {
 		r.append(100)
 	}
@@ -304,9 +293,7 @@ func (r *fixture) writeBlob(size int) blob.Ref {
 	r.Helper()
 	ref, err := eventstore.Journal{Store: r.memory, Codec: r.codec}.WriteBlob(r.ctx, uuid.New(), uuid.New(), uuid.New(),
 		later, meta, make([]byte, size))
-	if err != nil {
-		r.Fatal(err)
-	}
+	runtest.Must(r, err)
 	return ref
 }
 
@@ -441,9 +428,7 @@ func TestRewind_ContinuesFromCheckpoint(t *testing.T) {
 	messages := r.subscribe(r.ctx, "access")
 	var built reader
 	for range 2 {
-		if err := built.apply(r.ack(messages)); err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, built.apply(r.ack(messages)))
 	}
 	// The database fell back to the first page.
 	fallen := reader{ids: slices.Clone(built.ids[:512])}
@@ -456,9 +441,7 @@ func TestRewind_ContinuesFromCheckpoint(t *testing.T) {
 	feed.Rewind(msg)
 	msg.Nack()
 	for len(fallen.ids) < 1800 {
-		if err := fallen.apply(r.ack(messages)); err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, fallen.apply(r.ack(messages)))
 	}
 	if diff := cmp.Diff(r.written(), fallen.ids); diff != "" {
 		t.Error(diff)

@@ -17,6 +17,7 @@ import (
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/eventstore/eventstoretest"
 	"github.com/annals-project/annals/eventstore/feed"
+	"github.com/annals-project/annals/internal/runtest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -85,9 +86,7 @@ func (r *fixture) setCheckpoint(topic string, at eventstore.Position) {
 func (r *fixture) proposed(n int) eventstore.Proposed {
 	r.Helper()
 	p, err := r.codec.Encode(&project.KeyCreated{Name: fmt.Sprint(n)}, 0, event.NewMeta("test", time.Now()))
-	if err != nil {
-		r.Fatal(err)
-	}
+	runtest.Must(r, err)
 	return p
 }
 
@@ -106,9 +105,7 @@ func (r *fixture) append(n int) {
 func (r *fixture) head() eventstore.Position {
 	r.Helper()
 	head, err := r.memory.Head(r.ctx)
-	if err != nil {
-		r.Fatal(err)
-	}
+	runtest.Must(r, err)
 	return head
 }
 
@@ -118,9 +115,7 @@ func (r *fixture) written() []uuid.UUID {
 	var all []uuid.UUID
 	for after := eventstore.Position(0); ; {
 		page, err := r.memory.ReadAll(r.ctx, after, 1000)
-		if err != nil {
-			r.Fatal(err)
-		}
+		runtest.Must(r, err)
 		if len(page) == 0 {
 			return all
 		}

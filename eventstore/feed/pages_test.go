@@ -22,6 +22,7 @@ import (
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/eventstore/eventstoretest"
 	"github.com/annals-project/annals/eventstore/feed"
+	"github.com/annals-project/annals/internal/runtest"
 )
 
 func TestTopics_LaggingShareReads(t *testing.T) {
@@ -38,9 +39,7 @@ func TestTopics_LaggingShareReads(t *testing.T) {
 	built := make([]reader, len(topics))
 	for range pages {
 		for i, messages := range topics {
-			if err := built[i].apply(r.ack(messages)); err != nil {
-				t.Fatal(err)
-			}
+			runtest.Must(t, built[i].apply(r.ack(messages)))
 		}
 	}
 	for i, b := range built {
@@ -63,17 +62,13 @@ func TestReads_OldPagesDropped(t *testing.T) {
 	quick, slow := r.subscribe(r.ctx, "quick"), r.subscribe(r.ctx, "slow")
 	var ahead, lagging reader
 	for range pages {
-		if err := ahead.apply(r.ack(quick)); err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, ahead.apply(r.ack(quick)))
 	}
 	if n := counting.reads.Load(); n > pages {
 		t.Errorf("%d pages were read %d times", pages, n)
 	}
 	for range pages {
-		if err := lagging.apply(r.ack(slow)); err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, lagging.apply(r.ack(slow)))
 	}
 	// The slow one reads most of them again: what it would need all along is too much to keep.
 	if n := counting.reads.Load(); n < pages+pages/2 || n > 2*pages {
@@ -354,16 +349,12 @@ func TestTopic_DroppedSubscription(t *testing.T) {
 		var built reader
 		for i := range 10 {
 			r.append(1)
-			if err := built.apply(r.ack(messages)); err != nil {
-				t.Fatal(err)
-			}
+			runtest.Must(t, built.apply(r.ack(messages)))
 			r.memory.DropSubscriptions()
 			synctest.Wait()
 			// What is written while nobody listens comes too.
 			r.append(1)
-			if err := built.apply(r.ack(messages)); err != nil {
-				t.Fatal(err)
-			}
+			runtest.Must(t, built.apply(r.ack(messages)))
 			if n := counting.subscriptions.Load(); n != int64(i+2) {
 				t.Fatalf("%d subscriptions after %d drops", n, i+1)
 			}
@@ -387,9 +378,7 @@ func TestTopic_UnreadableCheckpoint(t *testing.T) {
 			return r.checkpoint(ctx, topic)
 		}, quiet())
 		messages, err := f.Subscribe(t.Context(), "access")
-		if err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, err)
 		synctest.Wait()
 		if all := f.Status(); len(all) != 1 || !errors.Is(all[0].Err, errFlaky) {
 			t.Errorf("status is %+v, want %v", all, errFlaky)
@@ -419,9 +408,7 @@ func accepted(b testing.TB, codec *eventstore.Codec) eventstore.Proposed {
 		}},
 		Body: datapoint.Body{Content: datapoint.Text{Inline: strings.Repeat("memory ", 43)}},
 	}, 0, event.NewMeta("key:bench", time.Now()))
-	if err != nil {
-		b.Fatal(err)
-	}
+	runtest.Must(b, err)
 	return p
 }
 
@@ -450,9 +437,7 @@ func BenchmarkReplay(b *testing.B) {
 				done := make(chan struct{}, topics)
 				for i := range topics {
 					messages, err := f.Subscribe(b.Context(), fmt.Sprint(i))
-					if err != nil {
-						b.Fatal(err)
-					}
+					runtest.Must(b, err)
 					go func() {
 						n := 0
 						for msg := range messages {
@@ -468,9 +453,7 @@ func BenchmarkReplay(b *testing.B) {
 				for range topics {
 					<-done
 				}
-				if err := f.Close(); err != nil {
-					b.Fatal(err)
-				}
+				runtest.Must(b, f.Close())
 			}
 			b.ReportMetric(float64(b.N*total)/time.Since(begun).Seconds(), "events/s")
 		})
@@ -482,9 +465,7 @@ func BenchmarkLive(b *testing.B) {
 	store, codec := newNode(b, nil)
 	f := feed.New(store, codec, noCheckpoint, quiet())
 	messages, err := f.Subscribe(b.Context(), "live")
-	if err != nil {
-		b.Fatal(err)
-	}
+	runtest.Must(b, err)
 	for b.Loop() {
 		name, events := stream.Name(stream.DataPoint, uuid.New()), []eventstore.Proposed{accepted(b, codec)}
 		if _, err := store.Append(b.Context(), name, eventstore.NoStream, events); err != nil {
@@ -493,7 +474,5 @@ func BenchmarkLive(b *testing.B) {
 		msg, _ := take(b.Context(), b, messages)
 		msg.Ack()
 	}
-	if err := f.Close(); err != nil {
-		b.Fatal(err)
-	}
+	runtest.Must(b, f.Close())
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/annals-project/annals/eventstore/feed"
 	"github.com/annals-project/annals/eventstore/node"
 	"github.com/annals-project/annals/eventstore/node/nodetest"
+	"github.com/annals-project/annals/internal/runtest"
 )
 
 // restarting is a node that can be restarted over the same log. Clients reach it through a wire
@@ -51,9 +52,7 @@ func (r *restarting) start() {
 
 func (r *restarting) restart() {
 	r.Helper()
-	if err := r.node.Close(); err != nil {
-		r.Fatal(err)
-	}
+	runtest.Must(r, r.node.Close())
 	r.start()
 	r.wire.Lead(r.node.Connection().Addr)
 }
@@ -63,9 +62,7 @@ func (r *restarting) append(ctx context.Context, name string, at eventstore.Revi
 	r.Helper()
 	for range n {
 		done, err := eventstore.AppendUntilKnown(ctx, r.store, name, at, []eventstore.Proposed{accepted(r, r.codec)})
-		if err != nil {
-			r.Fatal(err)
-		}
+		runtest.Must(r, err)
 		at = done.Revision
 	}
 	return at
@@ -83,9 +80,7 @@ func TestTopics_ServerRestarts(t *testing.T) {
 	var reading sync.WaitGroup
 	begin := func(i int) {
 		messages, err := f.Subscribe(ctx, string(rune('a'+i)))
-		if err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, err)
 		reading.Go(func() {
 			for msg := range messages {
 				page, _ := feed.PageOf(msg)
@@ -130,9 +125,7 @@ func TestPage_OutlivesConnection(t *testing.T) {
 	at := r.append(ctx, name, eventstore.NoStream, 3)
 	f := feed.New(r.store, r.codec, noCheckpoint, quiet())
 	messages, err := f.Subscribe(ctx, "access")
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	var built reader
 	for _, cut := range []func(){r.wire.Cut, r.restart, r.wire.Cut} {
 		want := len(built.ids)
@@ -161,9 +154,7 @@ func TestPage_OutlivesConnection(t *testing.T) {
 	}
 	for len(built.ids) < 12 {
 		msg, page := take(ctx, t, messages)
-		if err := built.apply(page); err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, built.apply(page))
 		msg.Ack()
 	}
 	if err := f.Close(); err != nil {
@@ -202,9 +193,7 @@ func TestTopics_BrokenConnections(t *testing.T) {
 	var reading, writing sync.WaitGroup
 	for i := range topics {
 		messages, err := f.Subscribe(ctx, string(rune('a'+i)))
-		if err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, err)
 		reading.Go(func() {
 			own := 0
 			for msg := range messages {
@@ -331,18 +320,14 @@ func TestWatch_SilentSubscription(t *testing.T) {
 		for round := range 3 {
 			r.append(2)
 			for built.at != r.head() { // the two events may come as two pages
-				if err := built.apply(r.ack(messages)); err != nil {
-					t.Fatal(err)
-				}
+				runtest.Must(t, built.apply(r.ack(messages)))
 			}
 			synctest.Wait() // the reader has joined the live subscription, and reads the log itself no more
 			m.silent.Store(true)
 			r.append(1)
 			silentSince := time.Now()
 			page := r.ack(messages)
-			if err := built.apply(page); err != nil {
-				t.Fatal(err)
-			}
+			runtest.Must(t, built.apply(page))
 			if took := time.Since(silentSince); took < 30*time.Second || took > time.Minute {
 				t.Errorf("noticed after %v", took)
 			}

@@ -11,6 +11,7 @@ import (
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/eventstore/eventstoretest"
 	"github.com/annals-project/annals/eventstore/inspect"
+	"github.com/annals-project/annals/internal/runtest"
 )
 
 // logOf is a log with a stream "s" of some events, whose payload is their number, or no JSON.
@@ -24,9 +25,7 @@ func logOf(t *testing.T, events int) inspect.Log {
 		}
 		_, err := store.Append(t.Context(), "s", eventstore.Revision(n-1),
 			[]eventstore.Proposed{{ID: uuid.New(), Type: "tested.v1", Data: data, Meta: []byte(`{"a": "b"}`)}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, err)
 	}
 	return inspect.Log{Store: store}
 }

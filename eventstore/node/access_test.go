@@ -35,14 +35,8 @@ import (
 func rawConn(t *testing.T, addr string, transport credentials.TransportCredentials) *grpc.ClientConn {
 	t.Helper()
 	conn, err := grpc.NewClient(addr, grpc.WithTransportCredentials(transport))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := conn.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	runtest.Must(t, err)
+	closeAtEnd(t, conn)
 	return conn
 }
 
@@ -74,9 +68,7 @@ func called(t *testing.T, conn *grpc.ClientConn, method, authorization string) c
 	if err := call.SendMsg(&shared.Empty{}); err != nil { // the answer may have come first
 		t.Logf("%s: %v", method, err)
 	}
-	if err := call.CloseSend(); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, call.CloseSend())
 	var ended error
 	for ended == nil {
 		ended = call.RecvMsg(&shared.Empty{})
@@ -175,13 +167,9 @@ func TestNode_Insecure(t *testing.T) {
 		t.Fatalf("connection %+v", c)
 	}
 	conf, err := esdb.ParseConnectionString(n.Connection().ConnectionString())
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	c, err := esdb.NewClient(conf)
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	if _, err := c.AppendToStream(runtest.Context(t), "s", esdb.AppendToStreamOptions{ExpectedRevision: esdb.NoStream{}},
 		esdb.EventData{EventType: "t", ContentType: esdb.ContentTypeJson, Data: []byte("{}")}); err != nil {
 		t.Error(err)
@@ -226,9 +214,7 @@ func TestInsecureNode_Refused(t *testing.T) {
 // under the name in the certificate.
 func TestConfig_Identity(t *testing.T) {
 	made, err := newCertificate(newLoopback(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	cfg := memoryConfig()
 	cfg.Certificate, cfg.Password = made, "open sesame"
 	for range 2 {
@@ -238,9 +224,7 @@ func TestConfig_Identity(t *testing.T) {
 			t.Fatalf("connection %+v", c)
 		}
 		dial(t, n).append("s", anyRevision, newEvents(1)...)
-		if err := n.Close(); err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, n.Close())
 	}
 }
 

@@ -127,9 +127,7 @@ func (tt revisionRule) given(t *testing.T, a []event) (c client, last uint64) {
 		c.tombstone("s", at(2))
 	}
 	if tt.restart {
-		if err := n.Close(); err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, n.Close())
 		n = startNode(t, cfg)
 		c = dial(t, n)
 	}
@@ -175,12 +173,8 @@ func TestAppend_Limit(t *testing.T) {
 	over := exactly
 	over.id, over.meta = uuid.New(), "meta!"
 	call, err := c.Append(runtest.Context(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := call.Send(appendOptions("s", at(0))); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
+	runtest.Must(t, call.Send(appendOptions("s", at(0))))
 	for _, e := range append([]event{over}, newEvents(20)...) {
 		if err := call.Send(e.message()); err != nil {
 			t.Fatalf("the node answered before the last message: %v", err)
@@ -233,15 +227,9 @@ func TestAppend_InvalidEvent(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			call, err := c.Append(runtest.Context(t))
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := call.Send(appendOptions(tt.stream, none)); err != nil {
-				t.Fatal(err)
-			}
-			if err := call.SendMsg(tt.msg); err != nil {
-				t.Fatal(err)
-			}
+			runtest.Must(t, err)
+			runtest.Must(t, call.Send(appendOptions(tt.stream, none)))
+			runtest.Must(t, call.SendMsg(tt.msg))
 			if _, err := call.CloseAndRecv(); status.Code(err) != tt.code {
 				t.Errorf("got %v, want %v", err, tt.code)
 			}
@@ -259,15 +247,9 @@ func TestAppend_TextIDs(t *testing.T) {
 	msg := newEvent("{}").message()
 	msg.GetProposedMessage().Id = textID(id.String())
 	call, err := c.Append(runtest.Context(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := call.Send(appendOptions("s", none)); err != nil {
-		t.Fatal(err)
-	}
-	if err := call.Send(msg); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
+	runtest.Must(t, call.Send(appendOptions("s", none)))
+	runtest.Must(t, call.Send(msg))
 	if _, err := call.CloseAndRecv(); err != nil {
 		t.Fatal(err)
 	}

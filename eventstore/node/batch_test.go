@@ -96,9 +96,7 @@ func TestBatchAppend_Pipelines(t *testing.T) {
 			t.Fatalf("answer %d: %v", i, resp)
 		}
 	}
-	if err := <-sent; err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, <-sent)
 	if _, err := b.call.Recv(); !errors.Is(err, io.EOF) {
 		t.Errorf("after the last answer: %v", err)
 	}
@@ -369,17 +367,13 @@ func (c client) batchAppend() batchCall {
 
 func (b batchCall) send(part *streams.BatchAppendReq) {
 	b.t.Helper()
-	if err := b.call.Send(part); err != nil {
-		b.t.Fatal(err)
-	}
+	runtest.Must(b.t, b.call.Send(part))
 }
 
 func (b batchCall) receive() *streams.BatchAppendResp {
 	b.t.Helper()
 	resp, err := b.call.Recv()
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	runtest.Must(b.t, err)
 	return resp
 }
 
@@ -387,9 +381,7 @@ func (b batchCall) receive() *streams.BatchAppendResp {
 func (b batchCall) end() {
 	b.t.Helper()
 	defer b.cancel()
-	if err := b.call.CloseSend(); err != nil {
-		b.t.Fatal(err)
-	}
+	runtest.Must(b.t, b.call.CloseSend())
 	if resp, err := b.call.Recv(); !errors.Is(err, io.EOF) {
 		b.t.Fatalf("one more answer: %v, %v", resp, err)
 	}
@@ -398,9 +390,7 @@ func (b batchCall) end() {
 // stop ends the call and expects no further answer. A genuine EventStoreDB goes on after the client closed its side.
 func (b batchCall) stop() {
 	b.t.Helper()
-	if err := b.call.CloseSend(); err != nil {
-		b.t.Fatal(err)
-	}
+	runtest.Must(b.t, b.call.CloseSend())
 	b.cancel()
 	if resp, err := b.call.Recv(); err == nil {
 		b.t.Fatalf("one more answer: %v", resp)
@@ -547,9 +537,7 @@ func TestBatchAppend_NodeCloses(t *testing.T) {
 		t.Fatalf("got %v", got)
 	}
 	b.send(unfinished(part("t", none, newEvents(1)...)))
-	if err := n.Close(); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, n.Close())
 	if _, err := b.call.Recv(); status.Code(err) != codes.Unavailable {
 		t.Errorf("got %v", err)
 	}
@@ -570,9 +558,7 @@ func TestBatchAppend_ClientDisconnects(t *testing.T) {
 			b.send(part("s", anyRevision, newEvent(big)))
 		}
 		b.receive()
-		if err := b.call.CloseSend(); err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, b.call.CloseSend())
 		for err := error(nil); err == nil; {
 			_, err = b.call.Recv()
 		}

@@ -20,6 +20,7 @@ import (
 
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/eventstore/node/storage"
+	"github.com/annals-project/annals/internal/runtest"
 )
 
 // benchData is an event body of the size that a short text has.
@@ -136,14 +137,8 @@ func openBare(b *testing.B) *pebble.DB {
 		options.Levels[i].FilterPolicy = bloom.FilterPolicy(10)
 	}
 	db, err := pebble.Open(b.TempDir(), options)
-	if err != nil {
-		b.Fatal(err)
-	}
-	b.Cleanup(func() {
-		if err := db.Close(); err != nil {
-			b.Error(err)
-		}
-	})
+	runtest.Must(b, err)
+	closeAtEnd(b, db)
 	return db
 }
 
@@ -203,9 +198,7 @@ func spread(b *testing.B, callers int, call func(context.Context) error) {
 	wg.Wait()
 	b.StopTimer()
 	for range callers {
-		if err := <-failures; err != nil {
-			b.Fatal(err)
-		}
+		runtest.Must(b, <-failures)
 	}
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "calls/s")
 	b.ReportMetric(float64((cpuTime()-cpu).Microseconds())/float64(b.N), "cpu-µs/call")
@@ -227,9 +220,7 @@ func BenchmarkRead(b *testing.B) {
 	b.Run("all raw", func(b *testing.B) {
 		for b.Loop() {
 			call, err := c.Read(b.Context(), readOf(ofAll()))
-			if err != nil {
-				b.Fatal(err)
-			}
+			runtest.Must(b, err)
 			for err == nil {
 				_, err = call.Recv()
 			}
@@ -243,14 +234,10 @@ func BenchmarkRead(b *testing.B) {
 	b.Run("catch-up official", func(b *testing.B) {
 		for b.Loop() {
 			sub, err := official.SubscribeToAll(b.Context(), esdb.SubscribeToAllOptions{From: esdb.Start{}})
-			if err != nil {
-				b.Fatal(err)
-			}
+			runtest.Must(b, err)
 			for sub.Recv().CaughtUp == nil {
 			}
-			if err := sub.Close(); err != nil {
-				b.Fatal(err)
-			}
+			runtest.Must(b, sub.Close())
 		}
 		b.ReportMetric(float64(b.N*perAppend*appends)/b.Elapsed().Seconds(), "events/s")
 	})

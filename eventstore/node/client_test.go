@@ -14,20 +14,12 @@ import (
 func officialClient(t testing.TB, n *Node) *esdb.Client {
 	t.Helper()
 	cfg, err := esdb.ParseConnectionString(n.Connection().ConnectionString())
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	cfg.Username, cfg.Password, cfg.RootCAs = n.Connection().Username, n.Connection().Password, n.Connection().RootCAs
 	cfg.Logger = esdb.NoopLogging()
 	c, err := esdb.NewClient(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := c.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	runtest.Must(t, err)
+	closeAtEnd(t, c)
 	return c
 }
 
@@ -42,14 +34,10 @@ func TestClient_Official(t *testing.T) {
 		sent = append(sent, data)
 		_, err := c.AppendToStream(ctx, "account-1", esdb.AppendToStreamOptions{ExpectedRevision: expectedRevision(i)},
 			esdb.EventData{EventType: "opened", ContentType: esdb.ContentTypeJson, Data: []byte(data), Metadata: []byte(`{}`)})
-		if err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, err)
 	}
 	read, err := c.ReadStream(ctx, "account-1", esdb.ReadStreamOptions{}, 10)
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	var got []string
 	for {
 		e, err := read.Recv()
@@ -64,9 +52,7 @@ func TestClient_Official(t *testing.T) {
 	}
 
 	sub, err := c.SubscribeToAll(ctx, esdb.SubscribeToAllOptions{From: esdb.Start{}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	for i := range 3 {
 		if e := sub.Recv().EventAppeared; e == nil || e.Event.EventNumber != uint64(i) {
 			t.Fatalf("event %d: got %v", i, e)
@@ -81,16 +67,12 @@ func TestClient_Official(t *testing.T) {
 	if e := sub.Recv().EventAppeared; e == nil || e.Event.StreamID != "$$account-1" {
 		t.Fatalf("live event: got %v", e)
 	}
-	if err := sub.Close(); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, sub.Close())
 	if _, err := c.TombstoneStream(ctx, "account-1", esdb.TombstoneStreamOptions{ExpectedRevision: esdb.Any{}}); err != nil {
 		t.Fatal(err)
 	}
 	read, err = c.ReadStream(ctx, "account-1", esdb.ReadStreamOptions{}, 1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	_, err = read.Recv()
 	var failure *esdb.Error
 	if !errors.As(err, &failure) || failure.Code() != esdb.ErrorCodeStreamDeleted {

@@ -29,9 +29,7 @@ import (
 func wireOf(t testing.TB, m proto.Message) []byte {
 	t.Helper()
 	b, err := proto.Marshal(m)
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	return b
 }
 
@@ -91,9 +89,7 @@ func TestDecode_EventDoesNotRetainMessage(t *testing.T) {
 	e := newEvent(`{"$tb":3}`)
 	m := rawMessage{bytes: wireOf(t, e.message())}
 	p, _, err := m.proposed("$$stream")
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	before := p.Record(0, 1, "1")
 	clear(m.bytes) // the next message comes
 	if after := p.Record(0, 1, "1"); !bytes.Equal(after, before) || !bytes.Contains(after, []byte(e.data)) {
@@ -120,9 +116,7 @@ func FuzzUsualEvent(f *testing.F) {
 			t.Fatal("no event")
 		}
 		general, err := sentOf(msg.GetProposedMessage())
-		if err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, err)
 		if quick.id != general.id || quick.typ != general.typ ||
 			quick.hasType != general.hasType || quick.hasContentType != general.hasContentType ||
 			(quick.contentType == wire.ContentTypeJSON) != (general.contentType == wire.ContentTypeJSON) ||

@@ -138,9 +138,7 @@ func TestDelete_Tombstone(t *testing.T) {
 			got.stream != "s" {
 			t.Errorf("the tombstone is %+v", got)
 		}
-		if err := n.Close(); err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, n.Close())
 		n = startNode(t, cfg)
 		c = dial(t, n)
 	}

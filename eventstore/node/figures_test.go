@@ -115,9 +115,7 @@ func (t *figures) reads() {
 		last := eventstore.NoStream
 		for range appends {
 			done, err := store.Append(ctx, "bench-one", last, figureEvents(perAppend))
-			if err != nil {
-				b.Fatal(err)
-			}
+			runtest.Must(b, err)
 			last = done.Revision
 		}
 		const total = perAppend * appends
@@ -211,9 +209,7 @@ func (t *figures) latency() {
 		ctx, cancel := context.WithCancel(context.Background())
 		defer cancel()
 		sub, err := store.Subscribe(ctx, 0)
-		if err != nil {
-			b.Fatal(err)
-		}
+		runtest.Must(b, err)
 		var took []time.Duration
 		failures := make(chan error, 1)
 		for range appends {
@@ -226,9 +222,7 @@ func (t *figures) latency() {
 				b.Fatal(err)
 			}
 			took = append(took, time.Since(begun))
-			if err := <-failures; err != nil {
-				b.Fatal(err)
-			}
+			runtest.Must(b, <-failures)
 		}
 		if err := sub.Close(); err != nil {
 			b.Error(err)
@@ -254,9 +248,7 @@ func (t *figures) disk() {
 	const syncs = 100
 	t.sub("fsync", func(b *testing.B) {
 		f, err := os.Create(filepath.Join(b.TempDir(), "probe"))
-		if err != nil {
-			b.Fatal(err)
-		}
+		runtest.Must(b, err)
 		defer func() {
 			if err := f.Close(); err != nil {
 				b.Error(err)
@@ -269,9 +261,7 @@ func (t *figures) disk() {
 				b.Fatal(err)
 			}
 			begun := time.Now()
-			if err := f.Sync(); err != nil {
-				b.Fatal(err)
-			}
+			runtest.Must(b, f.Sync())
 			took[i] = time.Since(begun)
 		}
 		slices.Sort(took)
@@ -288,14 +278,8 @@ func serviceClient(b *testing.B, n *Node) *esdb.Store {
 		ConnectionString: c.ConnectionString(), Username: c.Username, Password: c.Password, RootCAs: c.RootCAs,
 		Logger: runtest.Logger(b), Connections: figureConnections, BatchAppends: true,
 	})
-	if err != nil {
-		b.Fatal(err)
-	}
-	b.Cleanup(func() {
-		if err := store.Close(); err != nil {
-			b.Error(err)
-		}
-	})
+	runtest.Must(b, err)
+	closeAtEnd(b, store)
 	return store
 }
 

@@ -201,13 +201,9 @@ func TestTextIDs(t *testing.T) {
 	sent.meta = "m"
 	_, position := c.append("s", none, sent)
 	call, err := c.Read(runtest.Context(t), readOf(textual(ofStream("s"))))
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	read, err := call.Recv()
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	s := c.subscribe(textual(ofAll()))
 	for _, resp := range []*streams.ReadResp{read, s.next()} {
 		if got := resp.GetEvent().GetEvent().GetId().GetString_(); got != sent.id.String() {
@@ -239,14 +235,10 @@ func TestLinks_Resolved(t *testing.T) {
 	o := ofStream("links")
 	o.ResolveLinks = true
 	call, err := c.Read(runtest.Context(t), readOf(o))
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	for i, wantTarget := range []string{"s@home", "", "", "cut", "", "", "", ""} {
 		resp, err := call.Recv()
-		if err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, err)
 		e := resp.GetEvent()
 		if string(e.GetEvent().GetStreamIdentifier().GetStreamName()) != wantTarget {
 			t.Errorf("link %s: resolved to %v", links[i].data, e.GetEvent())

@@ -140,14 +140,17 @@ func readAppendOptions(r *storage.Request, o *streams.AppendReq_Options) (err er
 	return writable(r.Stream)
 }
 
-// expectation decodes the expected revision of an append, a delete or a tombstone. One is set.
-func expectation(o interface {
+// expecting are the options of an append, a delete or a tombstone.
+type expecting interface {
+	GetStreamIdentifier() *shared.StreamIdentifier
 	GetNoStream() *shared.Empty
 	GetAny() *shared.Empty
 	GetStreamExists() *shared.Empty
 	GetRevision() uint64
-},
-) (storage.Expectation, error) {
+}
+
+// expectation decodes the expected revision of an append, a delete or a tombstone. One is set.
+func expectation(o expecting) (storage.Expectation, error) {
 	switch {
 	case o.GetNoStream() != nil:
 		return storage.Expectation{Revision: storage.NoStream}, nil
@@ -273,16 +276,7 @@ func wrongVersionResponse(o *streams.AppendReq_Options, current int64) *streams.
 // Delete hides a stream until it is written again.
 func (s *service) Delete(ctx context.Context, in *streams.DeleteReq) (*streams.DeleteResp, error) {
 	o := in.GetOptions()
-	if o.GetExpectedStreamRevision() == nil {
-		return nil, s.node.failUnary(ctx, errInvalid("a delete must name the revision that it expects"))
-	}
-	expected, err := expectation(o)
-	if err != nil {
-		return nil, s.node.failUnary(ctx, err)
-	}
-	position, err := s.end(ctx, &storage.Request{
-		Kind: storage.KindDelete, Stream: string(o.GetStreamIdentifier().GetStreamName()), Expected: expected,
-	})
+	position, err := s.end(ctx, storage.KindDelete, "a delete", o, o.GetExpectedStreamRevision() != nil)
 	if err != nil {
 		return nil, s.node.failUnary(ctx, err)
 	}
@@ -294,16 +288,7 @@ func (s *service) Delete(ctx context.Context, in *streams.DeleteReq) (*streams.D
 // Tombstone ends a stream permanently.
 func (s *service) Tombstone(ctx context.Context, in *streams.TombstoneReq) (*streams.TombstoneResp, error) {
 	o := in.GetOptions()
-	if o.GetExpectedStreamRevision() == nil {
-		return nil, s.node.failUnary(ctx, errInvalid("a tombstone must name the revision that it expects"))
-	}
-	expected, err := expectation(o)
-	if err != nil {
-		return nil, s.node.failUnary(ctx, err)
-	}
-	position, err := s.end(ctx, &storage.Request{
-		Kind: storage.KindTombstone, Stream: string(o.GetStreamIdentifier().GetStreamName()), Expected: expected,
-	})
+	position, err := s.end(ctx, storage.KindTombstone, "a tombstone", o, o.GetExpectedStreamRevision() != nil)
 	if err != nil {
 		return nil, s.node.failUnary(ctx, err)
 	}
@@ -313,7 +298,16 @@ func (s *service) Tombstone(ctx context.Context, in *streams.TombstoneReq) (*str
 }
 
 // end deletes or tombstones a stream.
-func (s *service) end(ctx context.Context, r *storage.Request) (uint64, error) {
+func (s *service) end(
+	ctx context.Context, kind storage.Kind, what string, o expecting, expects bool,
+) (position uint64, err error) {
+	if !expects {
+		return 0, errInvalid(what + " must name the revision that it expects")
+	}
+	r := &storage.Request{Kind: kind, Stream: string(o.GetStreamIdentifier().GetStreamName())}
+	if r.Expected, err = expectation(o); err != nil {
+		return 0, err
+	}
 	if err := writable(r.Stream); err != nil {
 		return 0, err
 	}

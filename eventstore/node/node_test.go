@@ -43,15 +43,17 @@ func startNode(t runtest.T, cfg Config) *Node {
 		cfg.Logger = runtest.Logger(t)
 	}
 	n, err := Start(t.Context(), cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
+	closeAtEnd(t, n)
+	return n
+}
+
+func closeAtEnd(t runtest.T, c io.Closer) {
 	t.Cleanup(func() {
-		if err := n.Close(); err != nil {
+		if err := c.Close(); err != nil {
 			t.Error(err)
 		}
 	})
-	return n
 }
 
 // client is a raw client of the protocol.
@@ -68,14 +70,8 @@ func dial(t runtest.T, n *Node) client {
 		grpc.WithTransportCredentials(credentials.NewClientTLSFromCert(c.RootCAs, "")),
 		grpc.WithPerRPCCredentials(basic{c.Username, c.Password}),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := conn.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	runtest.Must(t, err)
+	closeAtEnd(t, conn)
 	return client{t: t, StreamsClient: streams.NewStreamsClient(conn), conn: conn}
 }
 
@@ -166,9 +162,7 @@ func (c client) tryAppend(
 func (c client) append(stream string, expected storage.Expectation, events ...event) (revision, position uint64) {
 	c.t.Helper()
 	resp, err := c.tryAppend(runtest.Context(c.t), stream, expected, events...)
-	if err != nil {
-		c.t.Fatal(err)
-	}
+	runtest.Must(c.t, err)
 	success := resp.GetSuccess()
 	if success == nil {
 		c.t.Fatalf("append to %s: %v", stream, resp)
@@ -193,9 +187,7 @@ func recordedOf(t runtest.T, resp *streams.ReadResp) recordedEvent {
 		t.Fatalf("not an event: %v", resp)
 	}
 	id, err := idOf(e.GetId())
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	if e.GetMetadata()[wire.KeyCreated] == "" || e.GetMetadata()[wire.KeyContentType] == "" ||
 		e.GetMetadata()[wire.KeyType] == "" {
 		t.Fatalf("system metadata is not whole: %v", e.GetMetadata())
@@ -357,9 +349,7 @@ func (c client) tryDelete(stream string, expected storage.Expectation) (uint64, 
 func (c client) delete(stream string, expected storage.Expectation) uint64 {
 	c.t.Helper()
 	position, _, err := c.tryDelete(stream, expected)
-	if err != nil {
-		c.t.Fatal(err)
-	}
+	runtest.Must(c.t, err)
 	return position
 }
 
@@ -383,9 +373,7 @@ func (c client) tryTombstone(stream string, expected storage.Expectation) (uint6
 func (c client) tombstone(stream string, expected storage.Expectation) uint64 {
 	c.t.Helper()
 	position, _, err := c.tryTombstone(stream, expected)
-	if err != nil {
-		c.t.Fatal(err)
-	}
+	runtest.Must(c.t, err)
 	return position
 }
 
@@ -440,9 +428,7 @@ func TestAccess_UnknownCallers(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			conn, err := grpc.NewClient(c.Addr, tt.options...)
-			if err != nil {
-				t.Fatal(err)
-			}
+			runtest.Must(t, err)
 			defer func() {
 				if err := conn.Close(); err != nil {
 					t.Error(err)
@@ -468,25 +454,15 @@ func TestDiscovery(t *testing.T) {
 	n := startNode(t, memoryConfig())
 	conn, err := grpc.NewClient(n.Connection().Addr,
 		grpc.WithTransportCredentials(credentials.NewClientTLSFromCert(n.Connection().RootCAs, "")))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := conn.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	runtest.Must(t, err)
+	closeAtEnd(t, conn)
 	methods, err := serverfeatures.NewServerFeaturesClient(conn).GetSupportedMethods(runtest.Context(t), &shared.Empty{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	if methods.GetEventStoreServerVersion() != "24.10.4" || len(methods.GetMethods()) == 0 {
 		t.Errorf("got %v", methods)
 	}
 	cluster, err := gossip.NewGossipClient(conn).Read(runtest.Context(t), &shared.Empty{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	m := cluster.GetMembers()
 	if len(m) != 1 || m[0].GetState() != gossip.MemberInfo_Leader || !m[0].GetIsAlive() ||
 		fmt.Sprintf("%s:%d", m[0].GetHttpEndPoint().GetAddress(), m[0].GetHttpEndPoint().GetPort()) != n.Connection().Addr {
@@ -508,9 +484,7 @@ func TestClose_EndsSubscriptions(t *testing.T) {
 	c.append("s", none, newEvents(2)...)
 	s.event()
 	s.event()
-	if err := n.Close(); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, n.Close())
 	if _, err := s.call.Recv(); status.Code(err) != codes.Unavailable {
 		t.Errorf("subscription: %v", err)
 	}
@@ -531,9 +505,7 @@ func TestKeepalive_Allowed(t *testing.T) {
 	n := startNode(t, memoryConfig())
 	c := officialClient(t, n)
 	sub, err := c.SubscribeToAll(t.Context(), subscribeFromStart)
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	if sub.Recv().CaughtUp == nil {
 		t.Fatal("not caught up")
 	}

@@ -493,9 +493,7 @@ func TestNode_Panics(t *testing.T) {
 		_, err = read.Recv()
 		return err
 	}
-	if err := appendOne(); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, appendOne())
 	broken.Store(true)
 	if err := readOne(); err == nil {
 		t.Error("the read has no error")

@@ -65,9 +65,7 @@ func protocolServer(t *testing.T, cfg Config) endpoint {
 func namedServer(t *testing.T, text string) endpoint {
 	t.Helper()
 	cfg, err := esdb.ParseConnectionString(text)
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	s := endpoint{
 		addr: cfg.Address, user: cfg.Username, password: cfg.Password, transport: insecure.NewCredentials(),
 		secure: !cfg.DisableTLS,
@@ -99,14 +97,8 @@ func (s endpoint) dialAs(t *testing.T, user, password string) client {
 		options = append(options, grpc.WithPerRPCCredentials(basic{user, password}))
 	}
 	conn, err := grpc.NewClient(s.addr, options...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := conn.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	runtest.Must(t, err)
+	closeAtEnd(t, conn)
 	return client{t: t, StreamsClient: streams.NewStreamsClient(conn), conn: conn}
 }
 

@@ -95,14 +95,10 @@ func TestRead_AppendedBytes(t *testing.T) {
 		}
 	}
 	call, err := c.Read(runtest.Context(t), readOf(ofStream("s")))
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	for i, contentType := range []string{wire.ContentTypeJSON, wire.ContentTypeJSON, wire.ContentTypeRaw} {
 		resp, err := call.Recv()
-		if err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, err)
 		system := resp.GetEvent().GetEvent().GetMetadata()
 		created, ok := wire.ParseTicks([]byte(system[wire.KeyCreated]))
 		if len(system) != 3 || system[wire.KeyContentType] != contentType || !ok || created.Before(before) ||
@@ -271,9 +267,7 @@ func (c client) subscribe(o *readOptions) subscription {
 	ctx, cancel := context.WithTimeout(context.Background(), runtest.Timeout)
 	c.t.Cleanup(cancel)
 	call, err := c.Read(ctx, readOf(subscribed(o)))
-	if err != nil {
-		c.t.Fatal(err)
-	}
+	runtest.Must(c.t, err)
 	s := subscription{t: c.t, call: call, cancel: cancel}
 	if s.next().GetConfirmation().GetSubscriptionId() == "" {
 		c.t.Fatal("a subscription begins with its confirmation")
@@ -284,9 +278,7 @@ func (c client) subscribe(o *readOptions) subscription {
 func (s subscription) next() *streams.ReadResp {
 	s.t.Helper()
 	resp, err := s.call.Recv()
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	runtest.Must(s.t, err)
 	return resp
 }
 

@@ -122,7 +122,7 @@ func TestCheck_AllowedSource(t *testing.T) {
 		"writeapi/a.go":                      imports("io") + "func f() { for { io.ReadAll(r); context.Cause(ctx) } }\nvar help = \"with --identity: delete from now on, select what is, update it\"\n",
 		"cmd/annals/internal/server/a.go":    imports("github.com/jackc/pgx/v5", ours+"eventstore/esdb") + "func f() { for { s.ReadLast(ctx, n) } }\n",
 		"internal/importer/a.go":             imports(ours + "client"),
-		"eventstore/node/nodetest/a.go":      imports(ours+"eventstore/esdb", "testing"),
+		"eventstore/node/nodetest/a.go":      imports(ours+"eventstore/esdb", ours+"internal/runtest", "testing"),
 		"eventstore/node/storage/a.go":       imports("github.com/cockroachdb/pebble/v2/vfs", ours+"eventstore/backoff"),
 		"cmd/annals/a.go":                    imports(ours+"commands", ours+"projections", ours+"readapi", "github.com/alecthomas/kong"),
 		"docs/a.md": "It is `behind`, see [there](" + strings.Repeat("a", 120) + ") and https://" + strings.Repeat("a", 120) +

@@ -42,7 +42,7 @@ func checkImport(dir, imported string, test bool) string {
 }
 
 func checkOurs(dir, top, ours string, test bool) string {
-	if test {
+	if test || forTests(dir) && forTests(ours) {
 		return ""
 	}
 	to, _, _ := strings.Cut(ours, "/")
@@ -53,7 +53,7 @@ func checkOurs(dir, top, ours string, test bool) string {
 	if !slices.Contains(allowed, to) {
 		return fmt.Sprintf("%s may not import %s: declare a small interface here and join it in cmd", top, ours)
 	}
-	if forTests(ours) && !forTests(dir) {
+	if forTests(ours) {
 		return ours + " is for tests"
 	}
 	return ""

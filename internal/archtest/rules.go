@@ -12,7 +12,8 @@ const (
 
 // may lists, per top-level folder, which of our folders its packages may import; cmd may import all. The client is a
 // module of its own that imports the standard library alone; what the service answers just as the client reads it is
-// declared there. Another module is bench, which drives the service. Test files are free to cross.
+// declared there. Another module is bench, which drives the service. Test files are free to cross, and a kit may import
+// other kits.
 var may = map[string][]string{
 	"domain":      {"domain"},
 	"eventstore":  {"eventstore", "domain"},

@@ -13,6 +13,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/annals-project/annals/internal/runtest"
 )
 
 // tinyRelease is a release whose files are small ones that load.
@@ -38,25 +40,19 @@ func writeJar(t *testing.T, entries ...entry) string {
 	z := zip.NewWriter(&b)
 	for _, e := range entries {
 		w, err := z.Create(e.name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, err)
 		if _, err := w.Write(e.data); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := z.Close(); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, z.Close())
 	return writeFile(t, t.TempDir(), "model.jar", b.Bytes())
 }
 
 func writeFile(t *testing.T, dir, name string, data []byte) string {
 	t.Helper()
 	path := filepath.Join(dir, name)
-	if err := os.WriteFile(path, data, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, os.WriteFile(path, data, 0o600))
 	return path
 }
 
@@ -83,21 +79,15 @@ func TestInstall_ThenOpen(t *testing.T) {
 				t.Fatalf("open before install: %v", err)
 			}
 			for range 2 { // the second time over the first
-				if err := install(t.Context(), source, dir, want); err != nil {
-					t.Fatal(err)
-				}
+				runtest.Must(t, install(t.Context(), source, dir, want))
 			}
 			if got := names(t, dir); !slices.Equal(got, []string{"model.onnx", "tokenizer.json"}) {
 				t.Errorf("installed %q", got)
 			}
 			m, err := open(dir, want)
-			if err != nil {
-				t.Fatal(err)
-			}
+			runtest.Must(t, err)
 			direct, err := openSource(t.Context(), source, want)
-			if err != nil {
-				t.Fatal(err)
-			}
+			runtest.Must(t, err)
 			for _, m := range []*Model{m, direct} {
 				if m.Name() != "all-MiniLM-L6-v2-q@"+want.model.sha256[:12] || len(mustEmbed(t, m, "run")) != Dims {
 					t.Errorf("name %q", m.Name())
@@ -114,9 +104,7 @@ func TestInstall_HostileSource(t *testing.T) {
 	mod, tok := want.model.packed, want.tokenizer.packed
 	jar := writeJar(t, entry{tok, tokenizer}, entry{mod, model})
 	content, err := os.ReadFile(jar)
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	damaged := bytes.Clone(content)
 	damaged[len(damaged)/2] ^= 1
 	// The directory of the zip declares the expected size of an entry that is larger.
@@ -124,9 +112,7 @@ func TestInstall_HostileSource(t *testing.T) {
 	lying := lieAboutSize(t, writeJar(t, entry{tok, tokenizer}, entry{mod, large}), mod, want.model.size)
 	write := func(name string, data []byte) string { return writeFile(t, t.TempDir(), name, data) }
 	folder := writeFolder(t, entry{tok, tokenizer})
-	if err := os.Mkdir(filepath.Join(folder, "model.onnx"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, os.Mkdir(filepath.Join(folder, "model.onnx"), 0o700))
 	for name, test := range map[string]struct {
 		source string
 		is     error
@@ -169,9 +155,7 @@ func TestInstall_HostileSource(t *testing.T) {
 func lieAboutSize(t *testing.T, jar, name string, size int64) string {
 	t.Helper()
 	data, err := os.ReadFile(jar)
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	// A record is 46 bytes before the name; the uncompressed size is at 24.
 	at := bytes.LastIndex(data, []byte(name)) - 46
 	for i := range 4 {
@@ -196,9 +180,7 @@ func TestInstall_DestinationFails(t *testing.T) {
 	})
 	t.Run("model cannot be replaced", func(t *testing.T) {
 		dir := t.TempDir()
-		if err := os.MkdirAll(filepath.Join(dir, "model.onnx", "inside"), 0o700); err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, os.MkdirAll(filepath.Join(dir, "model.onnx", "inside"), 0o700))
 		if err := install(t.Context(), source, dir, want); err == nil {
 			t.Error("installed")
 		}
@@ -208,9 +190,7 @@ func TestInstall_DestinationFails(t *testing.T) {
 	})
 	t.Run("read-only folder", func(t *testing.T) {
 		dir := t.TempDir()
-		if err := os.Chmod(dir, 0o500); err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, os.Chmod(dir, 0o500))
 		if f, err := os.CreateTemp(dir, ""); err == nil {
 			_ = f.Close()
 			t.Skip("this user writes to read-only folders")
@@ -273,9 +253,7 @@ func TestOpen_ChangedFile(t *testing.T) {
 func names(t *testing.T, dir string) (found []string) {
 	t.Helper()
 	entries, err := os.ReadDir(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	for _, e := range entries {
 		found = append(found, e.Name())
 	}

@@ -13,14 +13,13 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/annals-project/annals/internal/quantized"
+	"github.com/annals-project/annals/internal/runtest"
 )
 
 func tinyModel(t testing.TB, f *tinyONNX) *Model {
 	t.Helper()
 	m, err := newModel(f.encode(), tokenizerJSON(vocabulary))
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	return m
 }
 

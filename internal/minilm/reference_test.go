@@ -14,6 +14,8 @@ import (
 	"testing"
 
 	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/annals-project/annals/internal/runtest"
 )
 
 // openModel opens the model in the folder ANNALS_TEST_MODEL, or skips the test.
@@ -24,9 +26,7 @@ func openModel(t testing.TB) *Model {
 		t.Skip("set ANNALS_TEST_MODEL to a folder with the installed model")
 	}
 	m, err := Open(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	return m
 }
 
@@ -48,13 +48,9 @@ type reference struct {
 func loadReference(t *testing.T) reference {
 	t.Helper()
 	data, err := os.ReadFile("testdata/reference.json")
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	var r reference
-	if err := json.Unmarshal(data, &r); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, json.Unmarshal(data, &r))
 	return r
 }
 
@@ -129,9 +125,7 @@ func TestEmbed_Concurrent(t *testing.T) {
 func mustEmbed(t *testing.T, m *Model, text string) []float32 {
 	t.Helper()
 	v, err := m.Embed(t.Context(), text)
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	return v
 }
 

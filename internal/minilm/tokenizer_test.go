@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"unicode/utf8"
+
+	"github.com/annals-project/annals/internal/runtest"
 )
 
 // vocabulary is a small one; the id of a piece is its index.
@@ -42,9 +44,7 @@ func tokenizerJSON(pieces []string) []byte {
 func smallTokenizer(t testing.TB) *tokenizer {
 	t.Helper()
 	tok, err := parseTokenizer(tokenizerJSON(vocabulary))
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	return tok
 }
 

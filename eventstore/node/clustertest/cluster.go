@@ -25,6 +25,7 @@ import (
 
 	"github.com/annals-project/annals/eventstore/node"
 	"github.com/annals-project/annals/eventstore/node/nodetest"
+	"github.com/annals-project/annals/internal/runtest"
 )
 
 // Password is that of the user "admin". It has characters that a connection string escapes.
@@ -64,15 +65,11 @@ func Start(t testing.TB, members int) *Cluster {
 	t.Helper()
 	cert, key, _ := nodetest.Files(t, "ca.pem", Password)
 	pair, err := tls.LoadX509KeyPair(cert, key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	log, err := node.Start(context.Background(), node.Config{
 		Dir: "log", FS: vfs.NewMem(), Certificate: &pair, Password: Password, Logger: slog.New(slog.DiscardHandler),
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	c := &Cluster{t: t, Node: log, CAFile: cert, key: key}
 	t.Cleanup(func() {
 		for i := range c.members {
@@ -108,9 +105,7 @@ func freeAddress(t testing.TB) string {
 			_ = reserved.Close()
 			continue
 		}
-		if err := listener.Close(); err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, listener.Close())
 		t.Cleanup(func() { _ = reserved.Close() })
 		return addr
 	}

@@ -17,6 +17,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/annals-project/annals/eventstore"
+	"github.com/annals-project/annals/internal/runtest"
 )
 
 // Guard is an event store in front of an insecure node. It denies its user rights, as an EventStoreDB with lists of
@@ -33,13 +34,9 @@ type Guard struct {
 func NewGuard(t testing.TB, node string) *Guard {
 	t.Helper()
 	conn, err := grpc.NewClient(node, grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	g := &Guard{addr: listener.Addr().String(), member: &member{node: conn}}
 	server := grpc.NewServer(grpc.ForceServerCodecV2(newFrames()), grpc.MaxRecvMsgSize(maxMessage),
 		grpc.UnknownServiceHandler(g.forward))

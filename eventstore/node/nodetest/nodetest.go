@@ -14,6 +14,8 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
+
+	"github.com/annals-project/annals/internal/runtest"
 )
 
 // Files writes a certificate for the loopback, good for an hour, its key and a password, and
@@ -21,9 +23,7 @@ import (
 func Files(t testing.TB, name, password string) (cert, key, passwordFile string) {
 	t.Helper()
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(
 			1,
@@ -32,19 +32,13 @@ func Files(t testing.TB, name, password string) (cert, key, passwordFile string)
 		DNSNames: []string{"localhost"}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, private.Public(), private)
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	encoded, err := x509.MarshalECPrivateKey(private)
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	dir := t.TempDir()
 	write := func(file string, text []byte) string {
 		path := filepath.Join(dir, file)
-		if err := os.WriteFile(path, text, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, os.WriteFile(path, text, 0o600))
 		return path
 	}
 	return write(name, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})),

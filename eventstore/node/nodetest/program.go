@@ -9,6 +9,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/annals-project/annals/internal/runtest"
 )
 
 // Build builds the program, or returns the one that ANNALS_TEST_BINARY names.
@@ -32,12 +34,8 @@ func Serve(t *testing.T, binary string, args ...string) string {
 	cmd := exec.Command(binary, append([]string{"node", "--data-dir", t.TempDir(), "--addr", "127.0.0.1:0"}, args...)...)
 	cmd.Stderr = t.Output()
 	stdout, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
+	runtest.Must(t, cmd.Start())
 	lines := bufio.NewScanner(stdout)
 	t.Cleanup(func() {
 		if err := cmd.Process.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {

@@ -6,6 +6,8 @@ import (
 	"net"
 	"sync"
 	"testing"
+
+	"github.com/annals-project/annals/internal/runtest"
 )
 
 // Wire forwards bytes between the clients of its address and a server. A test can cut it, or have
@@ -25,9 +27,7 @@ type Wire struct {
 func NewWire(t testing.TB, to string) *Wire {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	w := &Wire{listener: listener, to: to, open: map[net.Conn]bool{}}
 	w.running.Go(w.accept)
 	t.Cleanup(func() {

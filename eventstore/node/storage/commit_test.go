@@ -244,9 +244,7 @@ func TestDamage_OfOneStream(t *testing.T) {
 	n := open(t, Config{Dir: "log", FS: vfs.NewMem(), Logger: slog.New(slog.DiscardHandler)})
 	c := clientOf(t, n)
 	for _, name := range []string{"damaged", "$$cut"} {
-		if err := n.store.db.Set(streamKey(name), []byte("no state"), pebble.Sync); err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, n.store.db.Set(streamKey(name), []byte("no state"), pebble.Sync))
 	}
 	c.append("cut", none, newEvents(1)...)
 	if _, err := c.tryAppend(runtest.Context(t), "damaged", anyRevision, newEvents(1)...); err == nil {

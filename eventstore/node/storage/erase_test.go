@@ -66,18 +66,14 @@ func found(t testing.TB, dir string, words []string) map[string]int {
 		}
 	}
 	names, err := os.ReadDir(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	for _, d := range names {
 		path := filepath.Join(dir, d.Name())
 		content, err := os.ReadFile(path)
 		if os.IsNotExist(err) { // the node runs, and compacts
 			continue
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, err)
 		look(d.Name(), content)
 		if strings.HasSuffix(d.Name(), ".sst") {
 			eachStored(
@@ -94,51 +90,33 @@ func eachStored(t testing.TB, content []byte, visit func(key, value []byte)) {
 	t.Helper()
 	fs := vfs.NewMem()
 	f, err := fs.Create("t", vfs.WriteCategoryUnspecified)
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	if _, err := f.Write(content); err != nil {
 		t.Fatal(err)
 	}
-	if err := f.Close(); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, f.Close())
 	if f, err = fs.Open("t"); err != nil {
 		t.Fatal(err)
 	}
 	readable, err := sstable.NewSimpleReadable(f)
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	options := &pebble.Options{}
 	options.EnsureDefaults()
 	r, err := sstable.NewReader(t.Context(), readable, options.MakeReaderOptions())
 	if pebble.IsCorruptionError(err) { // is being written; what it is written from is looked at, too
 		return
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	iter, err := r.NewIter(sstable.NoTransforms, nil, nil, sstable.AssertNoBlobHandles)
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	for kv := iter.First(); kv != nil; kv = iter.Next() {
 		value, _, err := kv.Value(nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, err)
 		visit(kv.K.UserKey, value)
 	}
-	if err := iter.Error(); err != nil {
-		t.Fatal(err)
-	}
-	if err := iter.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if err := r.Close(); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, iter.Error())
+	runtest.Must(t, iter.Close())
+	runtest.Must(t, r.Close())
 }
 
 // copyFolder copies the files of a folder as they are, as a kill would leave them.
@@ -146,30 +124,20 @@ func copyFolder(t testing.TB, dir string) string {
 	t.Helper()
 	out := t.TempDir()
 	names, err := os.ReadDir(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	for _, d := range names {
 		from, err := os.Open(filepath.Join(dir, d.Name()))
 		if os.IsNotExist(err) {
 			continue
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, err)
 		to, err := os.Create(filepath.Join(out, d.Name()))
-		if err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, err)
 		if _, err := io.Copy(to, from); err != nil {
 			t.Fatal(err)
 		}
-		if err := to.Close(); err != nil {
-			t.Fatal(err)
-		}
-		if err := from.Close(); err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, to.Close())
+		runtest.Must(t, from.Close())
 	}
 	return out
 }

@@ -12,6 +12,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/annals-project/annals/eventstore/node/wire"
+	"github.com/annals-project/annals/internal/runtest"
 )
 
 // Every record is a message that any client decodes. It holds what was proposed, and the node reads
@@ -30,9 +31,7 @@ func TestRecord_IsMessage(t *testing.T) {
 			Record(revision, position, wire.Ticks(created))
 
 		var message streams.ReadResp
-		if err := proto.Unmarshal(record, &message); err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, proto.Unmarshal(record, &message))
 		e := message.GetEvent().GetEvent()
 		structured := e.GetId().GetStructured()
 		got := wire.UUIDFromHalves(uint64(structured.GetMostSignificantBits()), uint64(structured.GetLeastSignificantBits()))
@@ -55,9 +54,7 @@ func TestRecord_IsMessage(t *testing.T) {
 			Data:     data,
 		}
 		parsed, err := ParseRecord(record)
-		if err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, err)
 		if diff := cmp.Diff(want, parsed, cmp.AllowUnexported(Recorded{}), cmp.Comparer(bytes.Equal)); diff != "" {
 			t.Fatal(diff)
 		}
@@ -87,9 +84,7 @@ func TestState_RoundTrip(t *testing.T) {
 		}
 		stored := want.encode()
 		got, err := decodeState(stored)
-		if err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, err)
 		if *got != *want {
 			t.Fatalf("got %+v, want %+v", got, want)
 		}
@@ -241,19 +236,13 @@ func TestRead_MaxAge(t *testing.T) {
 	c.append("$$s", none, metadataEvent(`{"$maxAge":60}`))
 	for age, want := range map[time.Duration]int{0: 2, 59 * time.Second: 2, 2 * time.Minute: 0} {
 		v, err := n.views.acquire()
-		if err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, err)
 		state, err := v.state("s")
-		if err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, err)
 		p, err := v.stream(state, 0, false, 10, time.Now().Add(age))
 		if err != nil || len(p.Events) != want || !p.End {
 			t.Errorf("%v later: %d events, %v", age, len(p.Events), err)
 		}
-		if err := v.release(); err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, v.release())
 	}
 }

@@ -19,9 +19,7 @@ func open(t runtest.T, cfg Config) *Engine {
 		cfg.Logger = runtest.Logger(t)
 	}
 	e, err := Open(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	t.Cleanup(func() {
 		if err := e.Close(); err != nil {
 			t.Error(err)

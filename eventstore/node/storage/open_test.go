@@ -188,23 +188,17 @@ func TestFolder_InUse(t *testing.T) {
 	if err == nil || strings.TrimSpace(string(out)) != heldBy(want, os.Getpid()) {
 		t.Errorf("another process: %q, %v", out, err)
 	}
-	if err := n.Close(); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, n.Close())
 
 	other, in, lines := holding(t, dir)
 	if second, err := Open(Config{Dir: dir}); err == nil || err.Error() != heldBy(want, other.Process.Pid) {
 		t.Errorf("while another process has it: %v, %v", second, err)
 	}
-	if err := in.Close(); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, in.Close())
 	for lines.Scan() {
 		t.Errorf("another process: %s", lines.Text())
 	}
-	if err := other.Wait(); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, other.Wait())
 	again := clientOf(t, open(t, Config{Dir: dir, FS: vfs.Default}))
 	if got := again.read(ofAll()); len(got) != 1 {
 		t.Errorf("after reopening: %d events", len(got))
@@ -248,9 +242,7 @@ func TestClose_FolderRemoved(t *testing.T) {
 // A folder that cannot be created is not reported as in use.
 func TestOpen_FolderIsFile(t *testing.T) {
 	file := t.TempDir() + "/file"
-	if err := os.WriteFile(file, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, os.WriteFile(file, nil, 0o600))
 	if _, err := Open(Config{Dir: file}); err == nil || strings.Contains(err.Error(), "in use") {
 		t.Errorf("got %v", err)
 	}
@@ -273,9 +265,7 @@ func TestPositions_AfterRestart(t *testing.T) {
 			scavenge(t, n)
 		}
 		head = position
-		if err := n.Close(); err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, n.Close())
 	}
 }
 

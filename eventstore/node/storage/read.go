@@ -288,6 +288,11 @@ type views struct {
 func (s *views) publish(head uint64) error {
 	next := &view{snapshot: s.db.NewSnapshot(), head: head, owner: s}
 	next.refs.Store(1)
+	return s.replace(next)
+}
+
+// replace makes another view the current one, nil for none, and releases the last.
+func (s *views) replace(next *view) error {
 	s.mu.Lock()
 	last := s.current
 	s.current = next
@@ -343,17 +348,7 @@ func (s *views) acquire() (*view, error) {
 }
 
 // close releases the last view. Views that readers hold stay valid until they release them.
-func (s *views) close() error {
-	s.mu.Lock()
-	last := s.current
-	s.current = nil
-	s.hold(last)
-	s.mu.Unlock()
-	if last == nil {
-		return nil
-	}
-	return last.release()
-}
+func (s *views) close() error { return s.replace(nil) }
 
 // The bounds of the tail. A subscriber that lags further reads from the disk until it has caught
 // up.

@@ -49,21 +49,15 @@ func awaitRenewed(t testing.TB, n *Engine) {
 func storedCount(t testing.TB, n *Engine, text string) (count int) {
 	t.Helper()
 	iter, err := n.store.db.NewIter(&pebble.IterOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	for valid := iter.First(); valid; valid = iter.Next() {
 		value, err := iter.ValueAndErr()
-		if err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, err)
 		if strings.Contains(string(value), text) {
 			count++
 		}
 	}
-	if err := iter.Close(); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, iter.Close())
 	return count
 }
 
@@ -103,13 +97,9 @@ func TestScavenge_TombstonedStream(t *testing.T) {
 func TestScavenge_ContinuesAfterRestart(t *testing.T) {
 	cfg := memoryConfig()
 	st, err := openStore(Config{Dir: cfg.Dir, FS: cfg.FS, Logger: runtest.Logger(t)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	vs := &views{db: st.db}
-	if err := vs.publish(0); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, vs.publish(0))
 	w := newWriter(st, vs, newTail(0), &counters{}, 0, func() {}) // a node whose scavenger never came to run
 	go w.run()
 	for _, r := range []*Request{
@@ -120,15 +110,9 @@ func TestScavenge_ContinuesAfterRestart(t *testing.T) {
 			t.Fatalf("%v, %v", d, err)
 		}
 	}
-	if err := w.close(); err != nil {
-		t.Fatal(err)
-	}
-	if err := vs.close(); err != nil {
-		t.Fatal(err)
-	}
-	if err := st.close(); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, w.close())
+	runtest.Must(t, vs.close())
+	runtest.Must(t, st.close())
 	n := open(t, cfg)
 	scavenge(t, n)
 	if got := storedCount(t, n, "the secret"); got != 0 {
@@ -155,9 +139,7 @@ func TestScavenge_TruncatedStream(t *testing.T) {
 		t.Errorf("appended as revision %d", revision)
 	}
 	c.append("$$s", at(0), metadataEvent(`{"$tb":2,"$maxCount":1}`))
-	if err := n.Scavenge(runtest.Context(t)); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, n.Scavenge(runtest.Context(t)))
 	if got := storedCount(t, n, "the secret"); got != 0 {
 		t.Errorf("the secret is still in the log %d times", got)
 	}
@@ -221,9 +203,7 @@ func TestScavenge_RewritesFiles(t *testing.T) {
 		c.append(fmt.Sprintf("kept-%d", i), none, newEvent(uuid.NewString()))
 		c.append(fmt.Sprintf("gone-%d", i), none, event{id: uuid.New(), typ: "told", data: secret})
 	}
-	if err := n.store.db.Flush(); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, n.store.db.Flush())
 	if got := filesWith(t, dir, secret[:15]); got == 0 {
 		t.Fatal("no file holds the secret: this test tests nothing")
 	}
@@ -231,22 +211,16 @@ func TestScavenge_RewritesFiles(t *testing.T) {
 		c.tombstone(fmt.Sprintf("gone-%d", i), at(0))
 	}
 	scavenge(t, n)
-	if err := n.scavenger.erase(false); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, n.scavenger.erase(false))
 	if keys, holes, err := n.scavenger.holes(); len(keys) != 0 || len(holes) != 0 || err != nil {
 		t.Errorf("still to be rewritten: %v, %v", holes, err)
 	}
-	if err := n.Close(); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, n.Close())
 	n = open(t, Config{Dir: dir, FS: vfs.Default})
 	if got := len(clientOf(t, n).read(ofAll())); got != 100 {
 		t.Errorf("the log shows %d events", got)
 	}
-	if err := n.Close(); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, n.Close())
 	if got := filesWith(t, dir, secret[:15]); got != 0 {
 		t.Errorf("%d files still hold the secret", got)
 	}
@@ -269,9 +243,7 @@ func filesWith(t testing.TB, dir, text string) (count int) {
 		}
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	return count
 }
 
