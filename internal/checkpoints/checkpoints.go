@@ -56,14 +56,11 @@ func (s Store) AddKey(ctx context.Context, k Key) error {
 
 // Keys returns the keys of some organizations.
 func (s Store) Keys(ctx context.Context, organizations []uuid.UUID) (map[uuid.UUID][]Key, error) {
-	rows, err := s.DB.Query(ctx, `select id, organization_id, origin, verifier, seal_key, sealed from ops.audit_keys
-		where organization_id = any($1) order by organization_id, verifier`, organizations)
-	if err != nil {
-		return nil, fmt.Errorf("read the keys of the audit log: %w", err)
-	}
+	rows, _ := s.DB.Query(ctx, `select id, organization_id, origin, verifier, seal_key, sealed from ops.audit_keys
+		where organization_id = any($1) order by organization_id, verifier`, organizations) // ForEachRow returns the error
 	keys, k, sealed := map[uuid.UUID][]Key{}, Key{}, secret.Sealed{}
 	columns := []any{&k.ID, &k.Organization, &k.Origin, &k.Verifier, &sealed.Key, &sealed.Data}
-	_, err = pgx.ForEachRow(rows, columns, func() (err error) {
+	_, err := pgx.ForEachRow(rows, columns, func() (err error) {
 		if k.Signer, err = s.Sealer.Open(k.ID, sealed); errors.Is(err, secret.ErrSealKeyUnknown) {
 			k.Signer, err = "", nil
 		}
@@ -114,13 +111,10 @@ type Signed struct {
 
 // Signed returns the largest signed tree of each of some organizations.
 func (s Store) Signed(ctx context.Context, organizations []uuid.UUID) (map[uuid.UUID]Signed, error) {
-	rows, err := s.DB.Query(ctx, `select organization_id, size, root from ops.audit_signed
-		where organization_id = any($1)`, organizations)
-	if err != nil {
-		return nil, fmt.Errorf("read the signed trees: %w", err)
-	}
+	rows, _ := s.DB.Query(ctx, `select organization_id, size, root from ops.audit_signed
+		where organization_id = any($1)`, organizations) // ForEachRow returns the error
 	signed, one, root := map[uuid.UUID]Signed{}, Signed{}, []byte(nil)
-	_, err = pgx.ForEachRow(rows, []any{&one.Organization, &one.Size, &root}, func() error {
+	_, err := pgx.ForEachRow(rows, []any{&one.Organization, &one.Size, &root}, func() error {
 		if copy(one.Root[:], root) != len(root) || len(root) != tlog.HashSize {
 			return fmt.Errorf("the root of organization %s has %d bytes", one.Organization, len(root))
 		}
@@ -143,15 +137,12 @@ func (s Store) KeepSigned(ctx context.Context, trees []Signed) (map[uuid.UUID]bo
 		organizations, sizes = append(organizations, t.Organization), append(sizes, t.Size)
 		roots = append(roots, t.Root[:])
 	}
-	rows, err := s.DB.Query(ctx, `insert into ops.audit_signed as s (organization_id, size, root)
+	rows, _ := s.DB.Query(ctx, `insert into ops.audit_signed as s (organization_id, size, root)
 		select * from unnest($1::uuid[], $2::bigint[], $3::bytea[]) as t (organization_id, size, root) order by 1
 		on conflict (organization_id) do update set size = excluded.size, root = excluded.root where s.size <= excluded.size
-		returning organization_id`, organizations, sizes, roots)
-	if err != nil {
-		return nil, fmt.Errorf("store the signed trees: %w", err)
-	}
+		returning organization_id`, organizations, sizes, roots) // ForEachRow returns the error
 	kept, one := map[uuid.UUID]bool{}, uuid.UUID{}
-	if _, err = pgx.ForEachRow(rows, []any{&one}, func() error { kept[one] = true; return nil }); err != nil {
+	if _, err := pgx.ForEachRow(rows, []any{&one}, func() error { kept[one] = true; return nil }); err != nil {
 		return nil, fmt.Errorf("store the signed trees: %w", err)
 	}
 	return kept, nil
@@ -171,15 +162,12 @@ type Copy struct {
 
 // Copies returns how far a place has the trees of some organizations.
 func (s Store) Copies(ctx context.Context, place string, organizations []uuid.UUID) (map[uuid.UUID]Copy, error) {
-	rows, err := s.DB.Query(ctx, `select organization_id, origin, size, tiles, note, waits_since from ops.audit_copies
-		where place = $1 and organization_id = any($2)`, place, organizations)
-	if err != nil {
-		return nil, fmt.Errorf("read the copies of the audit log: %w", err)
-	}
+	rows, _ := s.DB.Query(ctx, `select organization_id, origin, size, tiles, note, waits_since from ops.audit_copies
+		where place = $1 and organization_id = any($2)`, place, organizations) // ForEachRow returns the error
 	copies := map[uuid.UUID]Copy{}
 	var c Copy
 	var since *time.Time
-	_, err = pgx.ForEachRow(rows, []any{&c.Organization, &c.Origin, &c.Size, &c.Tiles, &c.Note, &since}, func() error {
+	_, err := pgx.ForEachRow(rows, []any{&c.Organization, &c.Origin, &c.Size, &c.Tiles, &c.Note, &since}, func() error {
 		if c.Since = (time.Time{}); since != nil {
 			c.Since = since.UTC()
 		}
@@ -201,14 +189,11 @@ type Placed struct {
 
 // Placed returns how far each place has the trees of some organizations, by place.
 func (s Store) Placed(ctx context.Context, organizations []uuid.UUID) (map[uuid.UUID][]Placed, error) {
-	rows, err := s.DB.Query(ctx, `select organization_id, place, origin, size, waits_since from ops.audit_copies
-		where organization_id = any($1) order by organization_id, place`, organizations)
-	if err != nil {
-		return nil, fmt.Errorf("read the copies of the audit log: %w", err)
-	}
+	rows, _ := s.DB.Query(ctx, `select organization_id, place, origin, size, waits_since from ops.audit_copies
+		where organization_id = any($1) order by organization_id, place`, organizations) // ForEachRow returns the error
 	copies, since := map[uuid.UUID][]Placed{}, (*time.Time)(nil)
 	var c Placed
-	_, err = pgx.ForEachRow(rows, []any{&c.Organization, &c.Place, &c.Origin, &c.Size, &since}, func() error {
+	_, err := pgx.ForEachRow(rows, []any{&c.Organization, &c.Place, &c.Origin, &c.Size, &since}, func() error {
 		if c.Since = (time.Time{}); since != nil {
 			c.Since = since.UTC()
 		}
@@ -242,13 +227,10 @@ func (s Store) KeepCopies(ctx context.Context, place string, copies []Copy) erro
 
 // Waiting returns, by place, since when a checkpoint waits there. A place with the newest one of every tree is missing.
 func (s Store) Waiting(ctx context.Context, places []string) (map[string]time.Time, error) {
-	rows, err := s.DB.Query(ctx, `select place, min(waits_since) from ops.audit_copies
-		where place = any($1) and waits_since is not null group by place`, places)
-	if err != nil {
-		return nil, fmt.Errorf("read what waits to be copied: %w", err)
-	}
+	rows, _ := s.DB.Query(ctx, `select place, min(waits_since) from ops.audit_copies
+		where place = any($1) and waits_since is not null group by place`, places) // ForEachRow returns the error
 	waiting, place, since := map[string]time.Time{}, "", time.Time{}
-	if _, err = pgx.ForEachRow(rows, []any{&place, &since}, func() error {
+	if _, err := pgx.ForEachRow(rows, []any{&place, &since}, func() error {
 		waiting[place] = since.UTC()
 		return nil
 	}); err != nil {

@@ -99,14 +99,11 @@ func (l *Log) Logged(ctx context.Context, project uuid.UUID, ids []uuid.UUID) (m
 	if len(known) == 0 {
 		return logged, nil
 	}
-	rows, err := l.DB.Query(ctx, `select r.request_id from unnest($2::uuid[], $3::timestamptz[]) as asked (id, at)
+	rows, _ := l.DB.Query(ctx, `select r.request_id from unnest($2::uuid[], $3::timestamptz[]) as asked (id, at)
 		join ops.requests r on r.project_id = $1 and r.request_id = asked.id and r.received_at >= asked.at
-			and r.received_at < asked.at + interval '1 millisecond'`, project, known, times)
-	if err != nil {
-		return nil, fmt.Errorf("look for logged calls: %w", err)
-	}
+			and r.received_at < asked.at + interval '1 millisecond'`, project, known, times) // ForEachRow returns the error
 	var id uuid.UUID
-	if _, err = pgx.ForEachRow(rows, []any{&id}, func() error { logged[id] = true; return nil }); err != nil {
+	if _, err := pgx.ForEachRow(rows, []any{&id}, func() error { logged[id] = true; return nil }); err != nil {
 		return nil, fmt.Errorf("look for logged calls: %w", err)
 	}
 	return logged, nil
@@ -231,7 +228,8 @@ func (l *Log) Activity(
 	for _, s := range segmentsOf(minute.floor(from), minute.floor(to.Add(minute.duration()-1)), steps[len(steps)-1]) {
 		since, until, lengths = append(since, s.from), append(until, s.to), append(lengths, int(s.step))
 	}
-	rows, err := l.DB.Query(ctx, `with kinds as materialized (
+	// ForEachRow returns the error.
+	rows, _ := l.DB.Query(ctx, `with kinds as materialized (
 			select kind, key_prefix, status from ops.request_kinds
 			where project_id = $1 and endpoint = $2 and key_prefix = any($3::text[])
 		), counted as (
@@ -247,13 +245,10 @@ func (l *Log) Activity(
 			order by received_at desc limit 1
 		) r on true group by k.key_prefix`,
 		project, EventEndpoint, list(webhooks), list(since), list(until), list(lengths), Ingested, Dropped)
-	if err != nil {
-		return nil, fmt.Errorf("count events of webhooks: %w", err)
-	}
 	of := map[string]Activity{}
 	var id string
 	var a Activity
-	_, err = pgx.ForEachRow(rows, []any{&id, &a.LastAt, &a.Ingested, &a.Dropped, &a.Refused}, func() error {
+	_, err := pgx.ForEachRow(rows, []any{&id, &a.LastAt, &a.Ingested, &a.Dropped, &a.Refused}, func() error {
 		of[id] = a
 		return nil
 	})
@@ -375,18 +370,15 @@ const maxUses = 5000
 // LastUses returns when each key of a project was used last, within the retention. Keys of one name whose values also
 // begin alike are one. Refused calls count: who has the key tries it.
 func (l *Log) LastUses(ctx context.Context, project uuid.UUID) (map[Key]time.Time, error) {
-	rows, err := l.DB.Query(ctx, `select k.key_name, k.key_prefix, max(r.received_at)
+	rows, _ := l.DB.Query(ctx, `select k.key_name, k.key_prefix, max(r.received_at)
 		from (select kind, key_name, key_prefix from ops.request_kinds where project_id = $1 and key_prefix <> ''
 			order by kind desc limit $2) k
 		cross join lateral (select received_at from ops.requests where kind = k.kind order by received_at desc limit 1) r
-		group by 1, 2`, project, maxUses)
-	if err != nil {
-		return nil, fmt.Errorf("read last uses of keys: %w", err)
-	}
+		group by 1, 2`, project, maxUses) // ForEachRow returns the error
 	uses := map[Key]time.Time{}
 	var key Key
 	var at time.Time
-	_, err = pgx.ForEachRow(rows, []any{&key.Name, &key.Prefix, &at}, func() error {
+	_, err := pgx.ForEachRow(rows, []any{&key.Name, &key.Prefix, &at}, func() error {
 		uses[key] = at.UTC()
 		return nil
 	})
