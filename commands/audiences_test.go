@@ -1,6 +1,7 @@
 package commands_test
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"testing"
@@ -9,14 +10,16 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/annals-project/annals/commands"
+	"github.com/annals-project/annals/commands/identities"
+	"github.com/annals-project/annals/commands/ingest"
 	"github.com/annals-project/annals/domain/audience"
 	"github.com/annals-project/annals/domain/blob"
 	"github.com/annals-project/annals/domain/event"
+	"github.com/annals-project/annals/domain/fault"
 	"github.com/annals-project/annals/domain/identity"
 	"github.com/annals-project/annals/domain/limit"
 	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/eventstore"
-	"github.com/annals-project/annals/eventstore/eventstoretest"
 )
 
 func TestPutAudience_Fixed(t *testing.T) {
@@ -120,7 +123,7 @@ func TestPutAudience_RefusedStoresNothing(t *testing.T) {
 	before := len(w.audiences())
 	mismatch := fixedOf("rules", "ana")
 	mismatch.Rule = &audience.Rule{}
-	for code, in := range map[string]commands.AudiencePut{
+	for code, in := range map[string]identities.AudiencePut{
 		"audience-slug-invalid":        fixedOf("Leads", "ana"),
 		"audience-slug-reserved":       fixedOf("project", "ana"),
 		"audience-kind-invalid":        {Slug: "leads", Kind: "default", Identities: []string{"ana"}},
@@ -301,29 +304,6 @@ func TestPutAudience_DefinitionsBeyondTheLimit(t *testing.T) {
 	w.put(fixedOf("leads", "ana", "bo"))
 }
 
-func TestAudienceReader_CacheIsBounded(t *testing.T) {
-	w := fixtureOver(t, eventstoretest.NewMemory()) // thousands of writes, and a node adds nothing to them
-	w.put(fixedOf("leads"))
-	first := w.call
-	for range 1100 {
-		w.call.Principal.Project.ID = uuid.New()
-		w.put(fixedOf("leads"))
-	}
-	w.call = first
-	w.ingest(text("a", "x", to("leads")), "")
-	if projects, _ := commands.RememberedAudiences(w.Service); projects > 1000 {
-		t.Errorf("%d projects are remembered", projects)
-	}
-	for range 52 {
-		w.call.Principal.Project.ID = uuid.New()
-		w.manyAudiences(limit.Audiences)
-		wantFault(t, w.DeleteAudience(t.Context(), w.call, "none"), "not-found")
-	}
-	if projects, audiences := commands.RememberedAudiences(w.Service); audiences > 50_000 || projects < 40 {
-		t.Errorf("%d audiences of %d projects are remembered", audiences, projects)
-	}
-}
-
 func TestPutAudience_KnownMembersAreNotRead(t *testing.T) {
 	w := newFixture(t)
 	known := &records{names: []string{"ana"}}
@@ -335,5 +315,133 @@ func TestPutAudience_KnownMembersAreNotRead(t *testing.T) {
 		known.asked != 3 {
 		t.Errorf("%d members, %d, %d and %d events, %d asked", len(put.Members), len(w.records("ana")), len(w.records("bo")),
 			len(w.records("cy")), known.asked)
+	}
+}
+
+func TestIngest_MovesWaitForProjections(t *testing.T) {
+	w := newFixture(t)
+	seen := &waits{}
+	leads, staff := "leads", "staff"
+	w.put(fixedOf(leads))
+	w.put(fixedOf(staff))
+	w.configure(func(c *commands.Config) { c.Waiter = seen })
+	for _, c := range []struct {
+		name   string
+		in     ingest.DataPoint
+		waits  bool
+		last   string
+		status string
+	}{
+		{"new", text("a", "x", to(leads)), false, "datapoint.revision-accepted.v1", "queued"},
+		{"moved", text("a", "x", to(staff)), true, "datapoint.moved.v1", "completed"},
+		{"again, where the first was perhaps not answered", text("a", "x", to(staff)), true, "datapoint.resent.v1", "completed"},
+		{"new text there", text("a", "y", to(staff)), false, "datapoint.revision-accepted.v1", "queued"},
+		{"new text elsewhere", text("a", "z", to(leads)), true, "datapoint.revision-accepted.v1", "queued"},
+		{"without one", text("a", "z"), true, "datapoint.moved.v1", "completed"},
+		{"said in full", text("a", "z", to("project")), false, "datapoint.resent.v1", "completed"},
+	} {
+		for _, way := range []string{"single", "batch"} {
+			if way == "batch" {
+				id := "in a batch"
+				c.in.ID = &id
+			}
+			status := ""
+			if way == "single" {
+				status = w.ingest(c.in, "").Status
+			} else {
+				r, err := w.IngestBatch(t.Context(), w.call, []ingest.DataPoint{text("b", "other"), c.in}, "")
+				if err != nil {
+					t.Fatal(err)
+				}
+				status = r.Items[1].Status
+			}
+			types := w.types(*c.in.ID)
+			got := seen.take()
+			want := waitsFor(c.waits, c.last == "datapoint.moved.v1")
+			if types[len(types)-1] != c.last || status != c.status || !slices.Equal(got, want) {
+				t.Errorf("%s, %s: %s, %s, waited for %v", c.name, way, types[len(types)-1], status, got)
+			}
+		}
+	}
+}
+
+// waitsFor returns the projections that an answer waits for. A move is completed at once, so its
+// answer waits for the index.
+func waitsFor(follows, moved bool) []string {
+	switch {
+	case moved:
+		return []string{"datapoints", "recallindex"}
+	case follows:
+		return []string{"datapoints"}
+	default:
+		return nil
+	}
+}
+
+func TestIngest_RepeatedKeyOfAMove(t *testing.T) {
+	w := newFixture(t)
+	w.put(fixedOf("leads"))
+	w.ingest(text("a", "x"), "")
+	w.ingest(text("a", "x", to("leads")), "k1")
+	batch := []ingest.DataPoint{text("a", "x", to("leads"))}
+	if _, err := w.IngestBatch(t.Context(), w.call, batch, "k2"); err != nil {
+		t.Fatal(err)
+	}
+	seen := &waits{}
+	w.configure(func(c *commands.Config) { c.Waiter = seen })
+	// A repeated key is answered even after the audience was deleted.
+	if err := w.DeleteAudience(t.Context(), w.call, "leads"); err != nil {
+		t.Fatal(err)
+	}
+	seen.take()
+	w.ingest(text("a", "x", to("leads")), "k1")
+	if got := seen.take(); !slices.Equal(got, []string{"datapoints", "recallindex"}) {
+		t.Errorf("waited for %v", got)
+	}
+	if _, err := w.IngestBatch(t.Context(), w.call, batch, "k2"); err != nil {
+		t.Fatal(err)
+	}
+	if got := seen.take(); !slices.Equal(got, []string{"datapoints"}) {
+		t.Errorf("the batch waited for %v", got)
+	}
+}
+
+func TestIngestBatch_UnknownAudience(t *testing.T) {
+	w := newFixture(t)
+	w.put(fixedOf("leads"))
+	for _, slug := range []string{"lead", "LEADS", "", "a/b"} {
+		_, err := w.IngestBatch(t.Context(), w.call, []ingest.DataPoint{text("a", "x", to("leads")), text("b", "x", to(slug))}, "")
+		if f := wantFault(t, err, "audience-unknown"); f.Data["audience"] != slug || f.Data["item"] != 1 {
+			t.Errorf("%q: %v", slug, f.Data)
+		}
+	}
+	if n := len(w.history("a")); n != 0 {
+		t.Errorf("%d events of the item before", n)
+	}
+}
+
+// The put of a rule and a recompute answer once the members are counted; recall shows the change before.
+func TestAudiences_AnswerAfterTheRecount(t *testing.T) {
+	w, waited := newFixture(t), &waits{}
+	config := w.config
+	config.Waiter, config.FollowUps = waited, waited
+	w.Service = commands.New(config)
+	in := ruleOf("blue", audience.Condition{Trait: "team", Operator: audience.Is, Values: []string{"blue"}})
+	made := w.put(in)
+	want := []string{"directory", "directory recount " + made.ID.String()}
+	if got := waited.take(); !slices.Equal(got, want) {
+		t.Errorf("the put waited for %q, want %q", got, want)
+	}
+	if _, err := w.RecomputeAudience(t.Context(), w.call, "blue"); err != nil {
+		t.Fatal(err)
+	}
+	if got := waited.take(); !slices.Equal(got, want) {
+		t.Errorf("the recompute waited for %q, want %q", got, want)
+	}
+	waited.late = errors.New("late")
+	_, err := w.PutAudience(t.Context(), w.call, in)
+	wantFault(t, err, fault.CodeServiceUnavailable)
+	if f, _ := errors.AsType[*fault.Error](err); f == nil || f.Data["committed"] != true {
+		t.Errorf("a put whose recount is late: %v, want one that is committed", err)
 	}
 }

@@ -9,7 +9,10 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/google/uuid"
+
 	"github.com/annals-project/annals/commands"
+	"github.com/annals-project/annals/commands/ingest"
 	"github.com/annals-project/annals/domain/datapoint"
 	"github.com/annals-project/annals/domain/fault"
 	"github.com/annals-project/annals/domain/ingestion"
@@ -17,7 +20,7 @@ import (
 	"github.com/annals-project/annals/eventstore"
 )
 
-func (w *fixture) batch(items []commands.DataPoint, key string) commands.BatchReceipt {
+func (w *fixture) batch(items []ingest.DataPoint, key string) ingest.BatchReceipt {
 	w.t.Helper()
 	r, err := w.IngestBatch(w.t.Context(), w.call, items, key)
 	if err != nil {
@@ -29,13 +32,13 @@ func (w *fixture) batch(items []commands.DataPoint, key string) commands.BatchRe
 func TestIngestBatch(t *testing.T) {
 	w := newFixture(t)
 	w.ingest(text("b", "two"), "")
-	r := w.batch([]commands.DataPoint{text("a", "one", by("ana")), text("b", "two"), text("c", "three")}, "key")
-	if r.Status != commands.StatusQueued || r.Unchanged != nil || len(r.Items) != 3 {
+	r := w.batch([]ingest.DataPoint{text("a", "one", by("ana")), text("b", "two"), text("c", "three")}, "key")
+	if r.Status != ingest.StatusQueued || r.Unchanged != nil || len(r.Items) != 3 {
 		t.Errorf("receipt %+v", r)
 	}
-	for i, want := range []string{commands.StatusQueued, commands.StatusCompleted, commands.StatusQueued} {
+	for i, want := range []string{ingest.StatusQueued, ingest.StatusCompleted, ingest.StatusQueued} {
 		if item := r.Items[i]; item.Ordinal != i || item.Status != want ||
-			(item.Unchanged != nil) != (want == commands.StatusCompleted) {
+			(item.Unchanged != nil) != (want == ingest.StatusCompleted) {
 			t.Errorf("item %d: %+v", i, item)
 		}
 	}
@@ -44,16 +47,16 @@ func TestIngestBatch(t *testing.T) {
 	if send.IngestionID != r.IngestionID || send.Ordinal != 2 || send.Items != 3 || send.Commit == 0 {
 		t.Errorf("item %+v", send)
 	}
-	again := w.batch([]commands.DataPoint{text("a", "one", by("ana")), text("b", "two"), text("c", "three")}, "key")
+	again := w.batch([]ingest.DataPoint{text("a", "one", by("ana")), text("b", "two"), text("c", "three")}, "key")
 	if again.IngestionID != r.IngestionID || again.Status != r.Status ||
-		again.Items[1].Status != commands.StatusCompleted {
+		again.Items[1].Status != ingest.StatusCompleted {
 		t.Errorf("the same key answers %+v", again)
 	}
-	same := w.batch([]commands.DataPoint{text("a", "one"), text("b", "two")}, "")
-	if same.Status != commands.StatusCompleted || same.Unchanged == nil || !*same.Unchanged {
+	same := w.batch([]ingest.DataPoint{text("a", "one"), text("b", "two")}, "")
+	if same.Status != ingest.StatusCompleted || same.Unchanged == nil || !*same.Unchanged {
 		t.Errorf("an unchanged batch answers %+v", same)
 	}
-	_, err := w.IngestBatch(t.Context(), w.call, []commands.DataPoint{text("a", "one")}, "key")
+	_, err := w.IngestBatch(t.Context(), w.call, []ingest.DataPoint{text("a", "one")}, "key")
 	wantFault(t, err, fault.CodeIdempotencyConflict)
 }
 
@@ -63,7 +66,7 @@ func TestIngestBatch_RefusedStoresNothing(t *testing.T) {
 	if _, err := w.DeleteDataPoints(t.Context(), w.call, []string{"gone"}); err != nil {
 		t.Fatal(err)
 	}
-	_, err := w.IngestBatch(t.Context(), w.call, []commands.DataPoint{text("new", "y"), text("gone", "x")}, "key")
+	_, err := w.IngestBatch(t.Context(), w.call, []ingest.DataPoint{text("new", "y"), text("gone", "x")}, "key")
 	if f := wantFault(t, err, fault.CodeDataPointDeleted); f.Data["item"] != 1 {
 		t.Errorf("data %v", f.Data)
 	}
@@ -75,12 +78,12 @@ func TestIngestBatch_RefusedStoresNothing(t *testing.T) {
 	if _, err := w.DeleteDataPoints(t.Context(), w.call, []string{"gone too"}); err != nil {
 		t.Fatal(err)
 	}
-	_, err = w.IngestBatch(t.Context(), w.call, []commands.DataPoint{text("gone too", "x"), text("new", "y"), text("gone", "x")}, "key")
+	_, err = w.IngestBatch(t.Context(), w.call, []ingest.DataPoint{text("gone too", "x"), text("new", "y"), text("gone", "x")}, "key")
 	if f := wantFault(t, err, fault.CodeDataPointDeleted); !slices.Equal(f.Data["ids"].([]string), []string{"gone too", "gone"}) {
 		t.Errorf("data %v", f.Data)
 	}
 	// A refused call does not use up its key.
-	w.batch([]commands.DataPoint{text("new", "y")}, "key")
+	w.batch([]ingest.DataPoint{text("new", "y")}, "key")
 }
 
 // Overlapping batches and single sends store nothing twice. Every answer is true, and the final
@@ -89,8 +92,8 @@ func TestIngestBatch_Overlapping(t *testing.T) {
 	w := newFixture(t)
 	worlds := []*fixture{w, fixtureOver(t, w.store)}
 	ids := []string{"a", "b", "c", "d"}
-	single := make([]commands.Receipt, 32)
-	many := make([]commands.BatchReceipt, 32)
+	single := make([]ingest.Receipt, 32)
+	many := make([]ingest.BatchReceipt, 32)
 	errs := make([]error, 32)
 	race(32, func(i int) {
 		on := worlds[i%2]
@@ -100,7 +103,7 @@ func TestIngestBatch_Overlapping(t *testing.T) {
 			single[i], errs[i] = on.Ingest(t.Context(), on.call, text(id, content(id)), "")
 			return
 		}
-		var items []commands.DataPoint
+		var items []ingest.DataPoint
 		for n := range 3 {
 			id := ids[(i+n)%len(ids)]
 			items = append(items, text(id, content(id)))
@@ -126,7 +129,7 @@ func TestIngestBatch_Overlapping(t *testing.T) {
 			key := send.IngestionID.String() + id
 			outcome, _ := datapoint.OutcomeOf(f.Event)
 			queued := outcome.Outcome == ingestion.Created || outcome.Outcome == ingestion.Updated
-			if status, ok := answered[key]; !ok || queued != (status == commands.StatusQueued) {
+			if status, ok := answered[key]; !ok || queued != (status == ingest.StatusQueued) {
 				t.Errorf("%s is stored as %s, the answer was %q", key, outcome.Outcome, status)
 			}
 			delete(answered, key)
@@ -210,7 +213,7 @@ func TestIngestBatch_CrashAfterEachAppend(t *testing.T) {
 			d := &dying{Store: w.store}
 			d.left.Store(survived)
 			victim := fixtureOver(t, d)
-			items := []commands.DataPoint{text("a", "new"), text("b", "two"), text("c", "three", with(`{"k":1}`))}
+			items := []ingest.DataPoint{text("a", "new"), text("b", "two"), text("c", "three", with(`{"k":1}`))}
 			_, err := victim.IngestBatch(t.Context(), victim.call, items, "key")
 			if survived < 6 && err == nil { // stage, commit, three items, outcomes
 				t.Fatalf("answered after %d appends", survived)
@@ -230,7 +233,7 @@ func TestIngestBatch_CrashAfterEachAppend(t *testing.T) {
 				return
 			}
 			for range 2 { // a second run changes nothing
-				if err := w.log.ResumeBatch(t.Context(), id, w.call.ReceivedAt); err != nil {
+				if err := ingest.ResumeBatch(t.Context(), w.log, id, w.call.ReceivedAt); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -242,8 +245,8 @@ func TestIngestBatch_CrashAfterEachAppend(t *testing.T) {
 				t.Errorf("the later send was overwritten by %.8s", got)
 			}
 			r := w.batch(items, "key")
-			if r.IngestionID != id || r.Items[0].Status != commands.StatusQueued ||
-				r.Items[1].Status != commands.StatusCompleted {
+			if r.IngestionID != id || r.Items[0].Status != ingest.StatusQueued ||
+				r.Items[1].Status != ingest.StatusCompleted {
 				t.Errorf("the key answers %+v", r)
 			}
 		})
@@ -257,7 +260,7 @@ func TestIngestBatch_DeletionBeforeFanOut(t *testing.T) {
 	d := &dying{Store: w.store}
 	d.left.Store(2) // stage and commit
 	victim := fixtureOver(t, d)
-	items := []commands.DataPoint{text("a", "new"), text("b", "two")}
+	items := []ingest.DataPoint{text("a", "new"), text("b", "two")}
 	if _, err := victim.IngestBatch(t.Context(), victim.call, items, "key"); err == nil {
 		t.Fatal("answered without a fan-out")
 	}
@@ -265,7 +268,7 @@ func TestIngestBatch_DeletionBeforeFanOut(t *testing.T) {
 		t.Fatal(err)
 	}
 	id := stream.IngestionID(w.call.Principal.Project.Namespace, "key")
-	if err := w.log.ResumeBatch(t.Context(), id, w.call.ReceivedAt); err != nil {
+	if err := ingest.ResumeBatch(t.Context(), w.log, id, w.call.ReceivedAt); err != nil {
 		t.Fatal(err)
 	}
 	wantTypes(t, w.types("a"), accepted, deleted)
@@ -276,5 +279,143 @@ func TestIngestBatch_DeletionBeforeFanOut(t *testing.T) {
 	}
 	if got := facts[0].Event.(*ingestion.FannedOut).Outcomes[0]; got != (ingestion.Outcome{Outcome: ingestion.Deleted}) {
 		t.Errorf("outcome %+v", got)
+	}
+}
+
+// hint returns fixed data points as sent, independently of the log.
+type hint struct {
+	sent map[uuid.UUID]struct{}
+	err  error
+}
+
+func (h hint) Sent(context.Context, []uuid.UUID) (map[uuid.UUID]struct{}, error) {
+	return h.sent, h.err
+}
+
+// reads counts the reads of streams of data points.
+type reads struct {
+	eventstore.Store
+	count atomic.Int64
+}
+
+func (r *reads) ReadLast(ctx context.Context, name string) (eventstore.Recorded, bool, error) {
+	if stream.Category(name) == stream.DataPoint {
+		r.count.Add(1)
+	}
+	return r.Store.ReadLast(ctx, name)
+}
+
+// hinted returns a process whose batches use a hint, and the counter of its reads.
+func (w *fixture) hinted(h hint) (*fixture, *reads) {
+	w.t.Helper()
+	counted := &reads{Store: w.store}
+	other := fixtureOver(w.t, counted)
+	other.configure(func(c *commands.Config) { c.DataPoints = h })
+	return other, counted
+}
+
+func (w *fixture) sentOf(ids ...string) map[uuid.UUID]struct{} {
+	sent := make(map[uuid.UUID]struct{})
+	for _, id := range ids {
+		sent[stream.DataPointID(w.call.Principal.Project.Namespace, id)] = struct{}{}
+	}
+	return sent
+}
+
+func TestIngestBatch_ReadsOnlyKnownDataPoints(t *testing.T) {
+	w := newFixture(t)
+	w.ingest(text("old", "one"), "")
+	on, counted := w.hinted(hint{sent: w.sentOf("old")})
+	r := on.batch([]ingest.DataPoint{text("new", "a"), text("old", "one"), text("newer", "b")}, "")
+	if n := counted.count.Load(); n != 1 {
+		t.Errorf("%d streams were read, want that of the known one", n)
+	}
+	for i, want := range []string{ingest.StatusQueued, ingest.StatusCompleted, ingest.StatusQueued} {
+		if r.Items[i].Status != want {
+			t.Errorf("item %d: %+v", i, r.Items[i])
+		}
+	}
+	wantTypes(t, w.types("old"), accepted, resent)
+}
+
+// A batch decides again on the log for an item that the projection has not applied yet.
+func TestIngestBatch_StaleHint(t *testing.T) {
+	w := newFixture(t)
+	w.ingest(text("same", "one", labelled("kept"), with(`{"a":1}`)), "")
+	w.ingest(text("changed", "one", labelled("kept"), with(`{"a":1}`)), "")
+	for _, content := range []string{"one", "two", "three"} {
+		w.ingest(text("long", content), "")
+	}
+	items := []ingest.DataPoint{text("same", "one"), text("changed", "two"), text("long", "two"), text("new", "x")}
+	on, _ := w.hinted(hint{})
+	r := on.batch(items, "key")
+	queued := ingest.StatusQueued
+	for i, want := range []string{ingest.StatusCompleted, queued, queued, queued} {
+		if r.Items[i].Status != want {
+			t.Errorf("item %d: %+v, want %s", i, r.Items[i], want)
+		}
+	}
+	wantTypes(t, w.types("same"), accepted, resent)
+	wantTypes(t, w.types("changed"), accepted, accepted)
+	changed, ok := w.history("changed")[1].Event.(*datapoint.RevisionAccepted)
+	if !ok || changed.Effect.Revision != 2 || changed.Effect.Label == nil || *changed.Effect.Label != "kept" ||
+		changed.Metadata == nil ||
+		changed.Metadata.Inline != `{"a":1}` {
+		t.Errorf("the omitted label and metadata were not kept: %+v", changed)
+	}
+	long, ok := w.history("long")[3].Event.(*datapoint.RevisionAccepted)
+	if !ok || long.Effect.Revision != 4 || long.Historic() {
+		t.Errorf("a fourth revision is %+v", long)
+	}
+	for _, id := range []string{"same", "changed", "long", "new"} {
+		wantCommitOrder(t, w.history(id))
+	}
+	// The repeated key returns the same answer and stores no item twice.
+	if again := on.batch(items, "key"); again.IngestionID != r.IngestionID ||
+		again.Items[0].Status != ingest.StatusCompleted {
+		t.Errorf("the same key answers %+v", again)
+	}
+	wantTypes(t, w.types("new"), accepted)
+}
+
+// If the projection is late, a deletion that is not answered yet ends the item. An answered
+// deletion refuses the batch.
+func TestIngestBatch_DeletedDataPoint(t *testing.T) {
+	w := newFixture(t)
+	for _, id := range []string{"answered", "unanswered"} {
+		w.ingest(text(id, "x"), "")
+		if _, err := w.DeleteDataPoints(t.Context(), w.call, []string{id}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	on, _ := w.hinted(hint{sent: w.sentOf("answered")})
+	_, err := on.IngestBatch(t.Context(), on.call, []ingest.DataPoint{text("new", "y"), text("answered", "x")}, "")
+	if f := wantFault(t, err, fault.CodeDataPointDeleted); f.Data["item"] != 1 {
+		t.Errorf("data %v", f.Data)
+	}
+	r := on.batch([]ingest.DataPoint{text("unanswered", "x"), text("new", "y")}, "")
+	if r.Items[0].Status != ingest.StatusCompleted || r.Items[0].Unchanged != nil ||
+		r.Items[1].Status != ingest.StatusQueued {
+		t.Errorf("receipt %+v", r)
+	}
+	if types := w.types("unanswered"); len(types) != 2 {
+		t.Errorf("the deleted data point has %v", types)
+	}
+}
+
+func TestIngestBatch_NoHint(t *testing.T) {
+	w := newFixture(t)
+	w.ingest(text("old", "one"), "")
+	on, counted := w.hinted(hint{err: errors.New("no database")})
+	var items []ingest.DataPoint
+	for i := range 9 {
+		items = append(items, text(fmt.Sprint("new ", i), "x"))
+	}
+	r := on.batch(append(items, text("old", "one")), "")
+	if n := counted.count.Load(); n != 10 {
+		t.Errorf("%d streams were read, want all 10", n)
+	}
+	if r.Items[9].Status != ingest.StatusCompleted {
+		t.Errorf("receipt %+v", r.Items[9])
 	}
 }

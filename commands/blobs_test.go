@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/annals-project/annals/commands"
+	"github.com/annals-project/annals/commands/ingest"
 	"github.com/annals-project/annals/domain/blob"
 	"github.com/annals-project/annals/domain/datapoint"
 	"github.com/annals-project/annals/domain/fault"
@@ -89,13 +89,13 @@ var sends = map[string]struct {
 		return err
 	}, blob.Keep},
 	"a stage": {stream.Ingestion, func(w *fixture) error {
-		_, err := w.IngestBatch(w.t.Context(), w.call, []commands.DataPoint{dataPoint("a", "short")}, "")
+		_, err := w.IngestBatch(w.t.Context(), w.call, []ingest.DataPoint{dataPoint("a", "short")}, "")
 		return err
 	}, blob.StageKeep},
 }
 
-func dataPoint(id, content string) commands.DataPoint {
-	return commands.DataPoint{ID: &id, Content: content}
+func dataPoint(id, content string) ingest.DataPoint {
+	return ingest.DataPoint{ID: &id, Content: content}
 }
 
 func wantHeldUp(t *testing.T, err error) {
@@ -245,7 +245,7 @@ func TestBlob_InTime(t *testing.T) {
 	if err != nil || !ok || !is || len(chunk.Data) == 0 {
 		t.Errorf("the blob ends with %T, %v", last.Event, err)
 	}
-	if _, err := w.IngestBatch(t.Context(), w.call, []commands.DataPoint{dataPoint("b", "short")}, "key"); err != nil {
+	if _, err := w.IngestBatch(t.Context(), w.call, []ingest.DataPoint{dataPoint("b", "short")}, "key"); err != nil {
 		t.Fatal(err)
 	}
 	id := stream.IngestionID(w.call.Principal.Project.Namespace, "key")

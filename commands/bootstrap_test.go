@@ -8,7 +8,7 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/annals-project/annals/commands"
+	"github.com/annals-project/annals/commands/tenancy"
 	"github.com/annals-project/annals/domain/event"
 	"github.com/annals-project/annals/domain/registry"
 	"github.com/annals-project/annals/domain/stream"
@@ -31,8 +31,8 @@ func TestBootstrap_HashKey(t *testing.T) {
 	}{
 		{"empty log", 0, true, hashKeyOf(1), nil},
 		{"the key of the log", 1, false, hashKeyOf(1), nil},
-		{"another key", 1, false, hashKeyOf(2), commands.ErrWrongHashKey},
-		{"no key", 1, false, nil, commands.ErrNoHashKey},
+		{"another key", 1, false, hashKeyOf(2), tenancy.ErrWrongHashKey},
+		{"no key", 1, false, nil, tenancy.ErrNoHashKey},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			w := newFixture(t)
@@ -54,13 +54,13 @@ func TestBootstrap_HashKey(t *testing.T) {
 				}
 				before = w.registry()
 			}
-			first := commands.FirstStart{Organization: "Annals", HashKey: c.key, At: w.call.ReceivedAt}
+			first := tenancy.FirstStart{Organization: "Annals", HashKey: c.key, At: w.call.ReceivedAt}
 			for range 2 {
-				if err := commands.Bootstrap(t.Context(), w.log, first); !errors.Is(err, c.want) {
+				if err := tenancy.Bootstrap(t.Context(), w.log, first); !errors.Is(err, c.want) {
 					t.Fatalf("error %v, want %v", err, c.want)
 				}
 			}
-			if err := commands.CheckHashKey(t.Context(), w.log, c.key); !errors.Is(err, c.want) {
+			if err := tenancy.CheckHashKey(t.Context(), w.log, c.key); !errors.Is(err, c.want) {
 				t.Errorf("checked: %v, want %v", err, c.want)
 			}
 			after := w.registry()
@@ -73,7 +73,7 @@ func TestBootstrap_HashKey(t *testing.T) {
 			if after.HashKeyCheck != registry.HashKeyCheck(c.key) || len(after.Organizations) != 1 || after.Events != 4 {
 				t.Errorf("registry: %+v", after)
 			}
-			if err := commands.CheckHashKey(t.Context(), w.log, hashKeyOf(9)); !errors.Is(err, commands.ErrWrongHashKey) {
+			if err := tenancy.CheckHashKey(t.Context(), w.log, hashKeyOf(9)); !errors.Is(err, tenancy.ErrWrongHashKey) {
 				t.Errorf("another key from then on: %v", err)
 			}
 		})
@@ -83,7 +83,7 @@ func TestBootstrap_HashKey(t *testing.T) {
 func TestCheckHashKey_EmptyLog(t *testing.T) {
 	w := newFixture(t)
 	for _, key := range [][]byte{nil, hashKeyOf(1)} {
-		if err := commands.CheckHashKey(t.Context(), w.log, key); err != nil {
+		if err := tenancy.CheckHashKey(t.Context(), w.log, key); err != nil {
 			t.Errorf("key %x: %v", key, err)
 		}
 	}
@@ -98,15 +98,15 @@ func TestBootstrap_HashKeyRace(t *testing.T) {
 	for i := range processes {
 		log := fixtureOver(t, w.store).log
 		wg.Go(func() {
-			errs[i] = commands.Bootstrap(t.Context(), log,
-				commands.FirstStart{Organization: "Annals", HashKey: hashKeyOf(byte(i + 1)), At: w.call.ReceivedAt})
+			errs[i] = tenancy.Bootstrap(t.Context(), log,
+				tenancy.FirstStart{Organization: "Annals", HashKey: hashKeyOf(byte(i + 1)), At: w.call.ReceivedAt})
 		})
 	}
 	wg.Wait()
 	check := w.registry().HashKeyCheck
 	for i, err := range errs {
 		own := check == registry.HashKeyCheck(hashKeyOf(byte(i+1)))
-		if own && err != nil || !own && !errors.Is(err, commands.ErrWrongHashKey) {
+		if own && err != nil || !own && !errors.Is(err, tenancy.ErrWrongHashKey) {
 			t.Errorf("process %d: %v; the log has its key: %t", i, err, own)
 		}
 	}

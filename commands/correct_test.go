@@ -8,14 +8,14 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/annals-project/annals/commands"
+	"github.com/annals-project/annals/commands/ingest"
 	"github.com/annals-project/annals/domain/datapoint"
 	"github.com/annals-project/annals/domain/fault"
 	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/eventstore"
 )
 
-func (w *fixture) correct(in commands.Correction) commands.Receipt {
+func (w *fixture) correct(in ingest.Correction) ingest.Receipt {
 	w.t.Helper()
 	r, err := w.Correct(w.t.Context(), w.call, in)
 	if err != nil {
@@ -49,7 +49,7 @@ func TestCorrect_KeepsWhatTheFormDoesNotChange(t *testing.T) {
 	first := w.newest("s")
 	w.call.ReceivedAt = w.call.ReceivedAt.Add(time.Hour)
 	content := "two"
-	r := w.correct(commands.Correction{SourceID: "s", Revision: 1, Content: &content})
+	r := w.correct(ingest.Correction{SourceID: "s", Revision: 1, Content: &content})
 	e := w.newest("s")
 	if team == uuid.Nil || e.Effect.Audience != team {
 		t.Fatalf("audience %s, was %s", e.Effect.Audience, team)
@@ -59,14 +59,14 @@ func TestCorrect_KeepsWhatTheFormDoesNotChange(t *testing.T) {
 		t.Errorf("%+v", e)
 	}
 	label, author := "other", "ben"
-	w.correct(commands.Correction{SourceID: "s", Revision: 2, Label: &label})
-	w.correct(commands.Correction{SourceID: "s", Revision: 3, Identity: &author})
+	w.correct(ingest.Correction{SourceID: "s", Revision: 2, Label: &label})
+	w.correct(ingest.Correction{SourceID: "s", Revision: 3, Identity: &author})
 	if e = w.newest("s"); e.Content.Inline != "two" || *e.Effect.Label != "other" || e.Author != "ben" ||
 		e.Effect.Audience != team || e.Effect.Revision != 4 {
 		t.Errorf("%+v", e)
 	}
 	board := "board"
-	w.correct(commands.Correction{SourceID: "s", Revision: 4, Audience: &board})
+	w.correct(ingest.Correction{SourceID: "s", Revision: 4, Audience: &board})
 	wantTypes(t, w.types("s"), accepted, accepted, accepted, accepted, moved)
 	if got := w.head("s").Audience; got == team || got == uuid.Nil {
 		t.Errorf("audience %s after a move", got)
@@ -79,7 +79,7 @@ func TestCorrect_NeverPublishes(t *testing.T) {
 	w.ingest(text("s", "one", to("board")), "")
 	board := w.head("s").Audience
 	label := "new"
-	w.correct(commands.Correction{SourceID: "s", Revision: 1, Label: &label})
+	w.correct(ingest.Correction{SourceID: "s", Revision: 1, Label: &label})
 	if got := w.head("s").Audience; got != board || got == team {
 		t.Errorf("audience %s, want %s", got, board)
 	}
@@ -87,7 +87,7 @@ func TestCorrect_NeverPublishes(t *testing.T) {
 		t.Fatal(err)
 	}
 	content := "two"
-	w.correct(commands.Correction{SourceID: "s", Revision: 2, Content: &content})
+	w.correct(ingest.Correction{SourceID: "s", Revision: 2, Content: &content})
 	if got := w.head("s").Audience; got != board {
 		t.Errorf("audience %s after its removal, want %s", got, board)
 	}
@@ -96,17 +96,17 @@ func TestCorrect_NeverPublishes(t *testing.T) {
 func TestCorrect_Conflicts(t *testing.T) {
 	w, _ := scoped(t)
 	content := "two"
-	w.correct(commands.Correction{SourceID: "s", Revision: 1, Content: &content})
-	_, err := w.Correct(t.Context(), w.call, commands.Correction{SourceID: "s", Revision: 1, Content: &content})
+	w.correct(ingest.Correction{SourceID: "s", Revision: 1, Content: &content})
+	_, err := w.Correct(t.Context(), w.call, ingest.Correction{SourceID: "s", Revision: 1, Content: &content})
 	if f := wantFault(t, err, fault.CodeConflict); f.Data["revision"] != 2 || f.Kind != fault.Conflict {
 		t.Errorf("%+v", f)
 	}
-	_, err = w.Correct(t.Context(), w.call, commands.Correction{SourceID: "none", Revision: 1, Content: &content})
+	_, err = w.Correct(t.Context(), w.call, ingest.Correction{SourceID: "none", Revision: 1, Content: &content})
 	wantFault(t, err, fault.CodeDataPointNotFound)
 	if _, err := w.DeleteDataPoints(t.Context(), w.call, []string{"s"}); err != nil {
 		t.Fatal(err)
 	}
-	_, err = w.Correct(t.Context(), w.call, commands.Correction{SourceID: "s", Revision: 2, Content: &content})
+	_, err = w.Correct(t.Context(), w.call, ingest.Correction{SourceID: "s", Revision: 2, Content: &content})
 	wantFault(t, err, fault.CodeDataPointDeleted)
 }
 
@@ -132,7 +132,7 @@ func TestCorrect_LosesARace(t *testing.T) {
 	other := fixtureOver(t, race)
 	race.before = func() { w.ingest(text("s", "newer", to("team")), "") }
 	content := "two"
-	_, err := other.Correct(t.Context(), other.call, commands.Correction{SourceID: "s", Revision: 1, Content: &content})
+	_, err := other.Correct(t.Context(), other.call, ingest.Correction{SourceID: "s", Revision: 1, Content: &content})
 	wantFault(t, err, fault.CodeConflict)
 	if got := w.newest("s").Content.Inline; got != "newer" {
 		t.Errorf("content %q", got)
@@ -144,7 +144,7 @@ func TestCorrect_KeepsABigText(t *testing.T) {
 	big := strings.Repeat("tea ", 300_000)
 	w.ingest(text("s", big), "")
 	label := "tea"
-	w.correct(commands.Correction{SourceID: "s", Revision: 1, Label: &label})
+	w.correct(ingest.Correction{SourceID: "s", Revision: 1, Label: &label})
 	e := w.newest("s")
 	if e.Content.Blob == nil || e.Bytes != int64(len(big)) {
 		t.Fatalf("%+v", e)
@@ -166,7 +166,7 @@ func TestCorrect_RemovedAuthor(t *testing.T) {
 		t.Fatal(err)
 	}
 	content := "two"
-	w.correct(commands.Correction{SourceID: "s", Revision: 1, Content: &content})
+	w.correct(ingest.Correction{SourceID: "s", Revision: 1, Content: &content})
 	after, err := w.log.ReadFrom(t.Context(), name, 0)
 	if err != nil || len(after) != len(before) {
 		t.Errorf("%d events of the author, before %d, %v", len(after), len(before), err)

@@ -1,6 +1,7 @@
 package commands_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -10,6 +11,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/annals-project/annals/commands"
+	"github.com/annals-project/annals/commands/ingest"
 	"github.com/annals-project/annals/domain/deletion"
 	"github.com/annals-project/annals/domain/event"
 	"github.com/annals-project/annals/domain/fault"
@@ -54,7 +56,7 @@ func TestDelete_OtherProject(t *testing.T) {
 
 func TestDeleteSend(t *testing.T) {
 	w := newFixture(t)
-	batch := w.batch([]commands.DataPoint{text("a", "one"), text("b", "two"), text("c", "three")}, "")
+	batch := w.batch([]ingest.DataPoint{text("a", "one"), text("b", "two"), text("c", "three")}, "")
 	w.ingest(text("b", "two, revised"), "")
 	if err := w.DeleteSend(t.Context(), w.call, batch.IngestionID); err != nil {
 		t.Fatal(err)
@@ -90,7 +92,7 @@ func TestDeleteDataPoints_CrashAfterEachAppend(t *testing.T) {
 			}
 			w.ingestOrDeleted(text("a", "later"))
 			for range 2 {
-				if _, err := w.log.ResumeDeletion(t.Context(), id, w.call.ReceivedAt); err != nil {
+				if _, err := ingest.ResumeDeletion(t.Context(), w.log, id, w.call.ReceivedAt); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -118,7 +120,7 @@ func (w *fixture) committedDeletion() uuid.UUID {
 	return uuid.Nil
 }
 
-func (w *fixture) ingestOrDeleted(in commands.DataPoint) {
+func (w *fixture) ingestOrDeleted(in ingest.DataPoint) {
 	w.t.Helper()
 	var f *fault.Error
 	if _, err := w.Ingest(w.t.Context(), w.call, in, ""); err != nil &&
@@ -239,7 +241,7 @@ func TestRetry(t *testing.T) {
 // alive.
 func TestRetry_DeletedSend(t *testing.T) {
 	w := newFixture(t)
-	send, err := w.IngestBatch(t.Context(), w.call, []commands.DataPoint{text("a", "one"), text("b", "one")}, "")
+	send, err := w.IngestBatch(t.Context(), w.call, []ingest.DataPoint{text("a", "one"), text("b", "one")}, "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -266,7 +268,7 @@ func TestErasure_StageLeftByACrash(t *testing.T) {
 	d := &dying{Store: w.store}
 	d.left.Store(5) // stage, commit, two items, outcomes: all but the stage's end
 	victim := fixtureOver(t, d)
-	batch, err := victim.IngestBatch(t.Context(), victim.call, []commands.DataPoint{text("a", "one"), text("b", "two")},
+	batch, err := victim.IngestBatch(t.Context(), victim.call, []ingest.DataPoint{text("a", "one"), text("b", "two")},
 		"")
 	if err != nil {
 		t.Fatal(err)
@@ -291,5 +293,71 @@ func TestErasure_StageLeftByACrash(t *testing.T) {
 	var gone *eventstore.BlobError
 	if _, err := w.log.ReadBlob(t.Context(), stage); !errors.As(err, &gone) || !gone.Missing {
 		t.Errorf("the stage reads: %v", err)
+	}
+}
+
+// late is a Waiter for projections that have applied events up to a position only.
+type late struct{ applied eventstore.Position }
+
+func (l *late) Wait(_ context.Context, position eventstore.Position, _ ...string) error {
+	if position > l.applied {
+		return errors.New("not applied in time")
+	}
+	return nil
+}
+
+// A caller who repeats a removal that was stored and is not visible yet must not read that it is done.
+func TestRemovals_RepeatedBeforeTheyAreVisible(t *testing.T) {
+	w, _ := withWebhooks(t)
+	webhook := w.createWebhook(anyText)
+	key, err := w.CreateKey(t.Context(), w.call, "default", "app")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.ingest(text("a", "one"), "")
+	w.ingest(text("b", "two"), "")
+	w.ingest(text("c", "three"), "")
+	send := w.ingest(text("d", "four"), "")
+	w.put(fixedOf("leads"))
+	w.putIdentity(w.call, "ana", nil)
+	head, err := w.store.Head(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		name   string
+		remove func() error
+		// done is the code of a repetition, "" if that succeeds.
+		done string
+	}{
+		{"one data point", func() error {
+			_, err := w.DeleteDataPoints(t.Context(), w.call, []string{"a"})
+			return err
+		}, fault.CodeDataPointNotFound},
+		{"data points", func() error {
+			_, err := w.DeleteDataPoints(t.Context(), w.call, []string{"b", "c"})
+			return err
+		}, fault.CodeDataPointNotFound},
+		{"a send", func() error { return w.DeleteSend(t.Context(), w.call, send.IngestionID) }, ""},
+		{"an audience", func() error { return w.DeleteAudience(t.Context(), w.call, "leads") }, fault.CodeNotFound},
+		{"an identity", func() error { return w.DeleteIdentity(t.Context(), w.call, "ana") }, fault.CodeNotFound},
+		{"a key", func() error { return w.RevokeKey(t.Context(), w.call, "default", key.ID) }, fault.CodeNotFound},
+		{"a webhook", func() error { return w.DeleteWebhook(t.Context(), w.call, webhook.ID) }, fault.CodeNotFound},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			w.configure(func(config *commands.Config) { config.Waiter = &late{applied: head} })
+			for range 3 {
+				f := wantFault(t, c.remove(), fault.CodeServiceUnavailable)
+				if f.Data["committed"] != true {
+					t.Errorf("data %v", f.Data)
+				}
+			}
+			w.configure(func(config *commands.Config) { config.Waiter = noWait{} })
+			if err := c.remove(); c.done != "" {
+				wantFault(t, err, c.done)
+			} else if err != nil {
+				t.Error(err)
+			}
+		})
 	}
 }

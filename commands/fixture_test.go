@@ -12,7 +12,11 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/annals-project/annals/commands"
+	"github.com/annals-project/annals/commands/engine"
 	"github.com/annals-project/annals/commands/erasure"
+	identitycmd "github.com/annals-project/annals/commands/identities"
+	"github.com/annals-project/annals/commands/ingest"
+	"github.com/annals-project/annals/domain/audience"
 	"github.com/annals-project/annals/domain/datapoint"
 	"github.com/annals-project/annals/domain/deletion"
 	"github.com/annals-project/annals/domain/event"
@@ -31,9 +35,9 @@ type fixture struct {
 	*commands.Service
 	config commands.Config
 	t      *testing.T
-	log    *commands.Journal
+	log    *engine.Journal
 	store  eventstore.Store
-	call   commands.Call
+	call   engine.Call
 }
 
 // newFixture is over a store in memory, which the suite of eventstoretest holds to what a node does. At the end of the
@@ -61,13 +65,13 @@ func newRegistered(t *testing.T) *fixture {
 func fixtureOver(t *testing.T, store eventstore.Store) *fixture {
 	t.Helper()
 	codec := eventstoretest.Codec(t)
-	w := &fixture{t: t, store: store, log: commands.NewJournal(store, codec, slog.New(slog.DiscardHandler))}
+	w := &fixture{t: t, store: store, log: engine.NewJournal(store, codec, slog.New(slog.DiscardHandler))}
 	w.log.Namespaces = stream.NewNamespaces(make([]byte, 32))
 	w.config = commands.Config{
 		Journal: w.log, Waiter: noWait{}, Sends: w, Directory: logDirectory{w.log}, HashKey: make([]byte, 32), Pipeline: true,
 	}
 	w.Service = commands.New(w.config)
-	w.call = commands.Call{
+	w.call = engine.Call{
 		Principal: auth.Principal{
 			Kind: auth.ProjectKey, KeyID: uuid.MustParse("00000000-0000-4000-8000-0000000000aa"),
 			Project: auth.Project{
@@ -121,7 +125,7 @@ type noWait struct{}
 
 func (noWait) Wait(context.Context, eventstore.Position, ...string) error { return nil }
 
-// Targets implements commands.Sends by a fold of the log.
+// Targets implements ingest.Sends by a fold of the log.
 func (w *fixture) Targets(
 	ctx context.Context, project auth.Project, id uuid.UUID,
 ) (targets []uuid.UUID, found bool, err error) {
@@ -149,13 +153,13 @@ func (w *fixture) Targets(
 	return targets, found, nil
 }
 
-// ProjectOf implements commands.Sends: each send of a fixture is of the project of its call.
+// ProjectOf implements ingest.Sends: each send of a fixture is of the project of its call.
 func (w *fixture) ProjectOf(ctx context.Context, id uuid.UUID) (uuid.UUID, bool, error) {
 	_, found, err := w.Targets(ctx, w.call.Principal.Project, id)
 	return w.call.Principal.Project.ID, found, err
 }
 
-// NewestSends implements commands.Sends by a fold of the log.
+// NewestSends implements ingest.Sends by a fold of the log.
 func (w *fixture) NewestSends(
 	ctx context.Context, _ auth.Project, dataPoints []uuid.UUID,
 ) (map[uuid.UUID]uuid.UUID, error) {
@@ -182,7 +186,7 @@ func (w *fixture) NewestSends(
 	return newest, nil
 }
 
-// Pending implements commands.Sends by a fold of the log.
+// Pending implements ingest.Sends by a fold of the log.
 func (w *fixture) Pending(
 	ctx context.Context, project auth.Project, dataPoints []uuid.UUID,
 ) (map[uuid.UUID]bool, error) {
@@ -217,7 +221,7 @@ func (w *fixture) Pending(
 	return pending, nil
 }
 
-// Completed implements commands.Sends by a fold of the log.
+// Completed implements ingest.Sends by a fold of the log.
 func (w *fixture) Completed(ctx context.Context, project auth.Project, id uuid.UUID) (bool, error) {
 	records, err := w.store.ReadAll(ctx, 0, 1<<20)
 	if err != nil {
@@ -238,7 +242,7 @@ func (w *fixture) Completed(ctx context.Context, project auth.Project, id uuid.U
 	return false, nil
 }
 
-func (w *fixture) ingest(in commands.DataPoint, key string) commands.Receipt {
+func (w *fixture) ingest(in ingest.DataPoint, key string) ingest.Receipt {
 	w.t.Helper()
 	r, err := w.Ingest(w.t.Context(), w.call, in, key)
 	if err != nil {
@@ -294,22 +298,114 @@ func wantFault(t *testing.T, err error, code string) *fault.Error {
 }
 
 // text returns a data point with an id.
-func text(id, content string, change ...func(*commands.DataPoint)) commands.DataPoint {
-	in := commands.DataPoint{Content: content, ID: &id}
+func text(id, content string, change ...func(*ingest.DataPoint)) ingest.DataPoint {
+	in := ingest.DataPoint{Content: content, ID: &id}
 	for _, c := range change {
 		c(&in)
 	}
 	return in
 }
 
-func labelled(label string) func(*commands.DataPoint) {
-	return func(in *commands.DataPoint) { in.Label = &label }
+func labelled(label string) func(*ingest.DataPoint) {
+	return func(in *ingest.DataPoint) { in.Label = &label }
 }
 
-func by(author string) func(*commands.DataPoint) {
-	return func(in *commands.DataPoint) { in.Identity = &author }
+func by(author string) func(*ingest.DataPoint) {
+	return func(in *ingest.DataPoint) { in.Identity = &author }
 }
 
-func with(metadata string) func(*commands.DataPoint) {
-	return func(in *commands.DataPoint) { in.Metadata = json.RawMessage(metadata) }
+func with(metadata string) func(*ingest.DataPoint) {
+	return func(in *ingest.DataPoint) { in.Metadata = json.RawMessage(metadata) }
+}
+
+// waits records the projections that an answer waited for, and the position.
+type waits struct {
+	at    eventstore.Position
+	names []string
+	// late is returned for follow-ups.
+	late error
+}
+
+func (w *waits) Wait(_ context.Context, position eventstore.Position, names ...string) error {
+	if position > 0 {
+		w.at, w.names = position, names
+	}
+	return nil
+}
+
+// WaitFollowUp implements identities.FollowUps. It records the follow-up like a projection.
+func (w *waits) WaitFollowUp(_ context.Context, projection, kind string, key uuid.UUID) error {
+	w.names = append(w.names, projection+" "+kind+" "+key.String())
+	return w.late
+}
+
+func (w *waits) take() (names []string) {
+	names, w.names = w.names, nil
+	return names
+}
+
+func fixedOf(slug string, identities ...string) identitycmd.AudiencePut {
+	return identitycmd.AudiencePut{Slug: slug, Kind: audience.KindFixed, Identities: append([]string{}, identities...)}
+}
+
+func ruleOf(slug string, conditions ...audience.Condition) identitycmd.AudiencePut {
+	return identitycmd.AudiencePut{
+		Slug: slug,
+		Kind: audience.KindRule,
+		Rule: &audience.Rule{Match: audience.MatchAll, Conditions: conditions},
+	}
+}
+
+func to(slug string) func(*ingest.DataPoint) {
+	return func(in *ingest.DataPoint) { in.Audience = &slug }
+}
+
+func (w *fixture) put(in identitycmd.AudiencePut) identitycmd.AudienceReceipt {
+	w.t.Helper()
+	r, err := w.PutAudience(w.t.Context(), w.call, in)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return r
+}
+
+// audiences returns the decoded events of the project's audiences.
+func (w *fixture) audiences() []eventstore.DecodedEvent {
+	w.t.Helper()
+	facts, err := w.log.ReadFrom(w.t.Context(), stream.Name(stream.Audiences, w.call.Principal.Project.ID), 0)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return facts
+}
+
+func (w *fixture) identityID(name string) uuid.UUID {
+	return stream.IdentityID(w.call.Principal.Project.Namespace, name)
+}
+
+// records returns the decoded events of an identity.
+func (w *fixture) records(name string) []eventstore.DecodedEvent {
+	w.t.Helper()
+	facts, err := w.log.ReadFrom(w.t.Context(), stream.Name(stream.Identity, w.identityID(name)), 0)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return facts
+}
+
+// records is a identities.Records that has some identities, by name.
+type records struct {
+	names []string
+	asked int
+}
+
+func (r *records) Known(_ context.Context, project auth.Project, ids []uuid.UUID) (map[uuid.UUID]struct{}, error) {
+	known := make(map[uuid.UUID]struct{})
+	for _, name := range r.names {
+		if id := stream.IdentityID(project.Namespace, name); slices.Contains(ids, id) {
+			known[id] = struct{}{}
+		}
+	}
+	r.asked += len(ids)
+	return known, nil
 }

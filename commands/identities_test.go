@@ -1,6 +1,7 @@
 package commands_test
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -9,13 +10,19 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/uuid"
+
 	"github.com/annals-project/annals/commands"
+	"github.com/annals-project/annals/commands/engine"
+	"github.com/annals-project/annals/commands/identities"
 	"github.com/annals-project/annals/domain/event"
 	"github.com/annals-project/annals/domain/fault"
 	"github.com/annals-project/annals/domain/identity"
 	"github.com/annals-project/annals/domain/limit"
 	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/eventstore"
+	"github.com/annals-project/annals/internal/auth"
 	"github.com/annals-project/annals/internal/work"
 )
 
@@ -54,7 +61,7 @@ func TestPutIdentity_CreatesAndReplaces(t *testing.T) {
 
 func TestPatchIdentity_ChangesNamedTraits(t *testing.T) {
 	w := newFixture(t)
-	patch := func(second int, set traits, removed ...string) commands.IdentityReceipt {
+	patch := func(second int, set traits, removed ...string) identities.IdentityReceipt {
 		t.Helper()
 		r, err := w.PatchIdentity(t.Context(), w.later(second), "bo", set, removed)
 		if err != nil {
@@ -277,5 +284,268 @@ func TestIngest_AuthorAfterRemoval(t *testing.T) {
 			}
 			wantTypes(t, w.identityTypes(name), "identity.removed.v1", "identity.appeared.v1")
 		})
+	}
+}
+
+// logDirectory implements identities.Directory by a fold of the log, up to its head.
+type logDirectory struct{ log *engine.Journal }
+
+func (d logDirectory) fold(ctx context.Context, see func(eventstore.DecodedEvent)) error {
+	records, err := d.log.Store.ReadAll(ctx, 0, 1<<20)
+	if err != nil {
+		return err
+	}
+	for _, r := range records {
+		if r.System() {
+			continue
+		}
+		f := d.log.Codec.DecodeRecorded(r)
+		if f.Err != nil {
+			return f.Err
+		}
+		see(f)
+	}
+	return nil
+}
+
+func (d logDirectory) RecordHeads(
+	ctx context.Context, _ auth.Project, ids []uuid.UUID,
+) (map[uuid.UUID]work.RecordHead, error) {
+	all := map[uuid.UUID]work.RecordHead{}
+	err := d.fold(ctx, func(f eventstore.DecodedEvent) {
+		if stream.Category(f.Stream) == stream.Identity {
+			id := stream.Owner(f.Stream)
+			all[id] = work.RecordHead{Revision: f.Revision, Record: identity.Evolve(all[id].Record, f.Event)}
+		}
+	})
+	known := map[uuid.UUID]work.RecordHead{}
+	for _, id := range ids {
+		if at, ok := all[id]; ok {
+			known[id] = at
+		}
+	}
+	return known, err
+}
+
+func (d logDirectory) OpenBulks(ctx context.Context, project auth.Project, ids []uuid.UUID) ([]uuid.UUID, error) {
+	asked, open := map[uuid.UUID]bool{}, map[uuid.UUID]bool{}
+	for _, id := range ids {
+		asked[id] = true
+	}
+	err := d.fold(ctx, func(f eventstore.DecodedEvent) {
+		switch e := f.Event.(type) {
+		case *identity.BulkAccepted:
+			for _, target := range e.Targets {
+				if asked[target.IdentityID] && e.ProjectID == project.ID {
+					open[stream.Owner(f.Stream)] = true
+				}
+			}
+		case *identity.BulkFannedOut:
+			delete(open, stream.Owner(f.Stream))
+		}
+	})
+	list := make([]uuid.UUID, 0, len(open))
+	for id := range open {
+		list = append(list, id)
+	}
+	return list, err
+}
+
+// later returns the call of the same caller some seconds later.
+func (w *fixture) later(seconds int) engine.Call {
+	call := w.call
+	call.RequestID, call.ReceivedAt = uuid.New(), w.call.ReceivedAt.Add(time.Duration(seconds)*time.Second)
+	return call
+}
+
+func (w *fixture) recordID(name string) uuid.UUID {
+	return stream.IdentityID(w.call.Principal.Project.Namespace, name)
+}
+
+// record returns the directory record of an identity, folded from its stream, with all traits. It
+// is nil if there is none.
+func (w *fixture) record(name string) (*identity.Record, map[string]string) {
+	w.t.Helper()
+	var record *identity.Record
+	for _, f := range w.identityEvents(name) {
+		record = identity.Evolve(record, f.Event)
+	}
+	if record == nil {
+		return nil, nil
+	}
+	if record.Traits.Blob == nil {
+		return record, record.Traits.Inline
+	}
+	return record, w.blobTraits(record)
+}
+
+func (w *fixture) identityEvents(name string) []eventstore.DecodedEvent {
+	w.t.Helper()
+	facts, err := w.log.ReadFrom(w.t.Context(), stream.Name(stream.Identity, w.recordID(name)), 0)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return facts
+}
+
+func (w *fixture) identityTypes(name string) []string {
+	var types []string
+	for _, f := range w.identityEvents(name) {
+		types = append(types, f.Type)
+	}
+	return types
+}
+
+func (w *fixture) putIdentity(call engine.Call, name string, traits map[string]string) identities.IdentityReceipt {
+	w.t.Helper()
+	r, err := w.PutIdentity(w.t.Context(), call, name, traits)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return r
+}
+
+func (w *fixture) wantTraits(t *testing.T, name string, want map[string]string) *identity.Record {
+	t.Helper()
+	record, traits := w.record(name)
+	if (record == nil) != (want == nil) || !maps.Equal(traits, want) {
+		t.Errorf("%s has traits %v, want %v", name, traits, want)
+	}
+	return record
+}
+
+func rows(pairs ...any) []identity.Row {
+	var list []identity.Row
+	for i := 0; i < len(pairs); i += 2 {
+		traits, _ := pairs[i+1].(map[string]string)
+		list = append(list, identity.Row{Identity: pairs[i].(string), Traits: traits})
+	}
+	return list
+}
+
+type traits = map[string]string
+
+func TestReadIdentityFile(t *testing.T) {
+	ana := identity.Row{Identity: "ana", Traits: traits{"team": "red", "site": "Oslo"}}
+	ben := identity.Row{Identity: "ben", Traits: traits{"site": "Rome"}}
+	for name, c := range map[string]struct {
+		file string
+		want identities.IdentityFile
+	}{
+		"with commas":     {"identity,team,site\nana,red,Oslo\nben,,Rome\n", identities.IdentityFile{Rows: []identity.Row{ana, ben}}},
+		"of a table":      {"\ufeffIdentity;team;site\r\nana;red;Oslo\r\nben;;Rome", identities.IdentityFile{Rows: []identity.Row{ana, ben}}},
+		"with tabs":       {"team\tidentity\tsite\nred\tana\tOslo\n", identities.IdentityFile{Rows: []identity.Row{ana}}},
+		"with empty rows": {"identity, team ,site\n\nana,red,Oslo\n\n", identities.IdentityFile{Rows: []identity.Row{ana}}},
+		"without rows":    {"identity,team,site\n", identities.IdentityFile{}},
+		"with quotes": {"identity,team,site\n\"a,\"\"b\"\"\nc\",x,\n", identities.IdentityFile{Rows: []identity.Row{
+			{Identity: "a,\"b\"\nc", Traits: traits{"team": "x"}},
+		}}},
+		"with problems": {
+			"identity,team,site\nana,red\n\"x\ny\",\"red\"z,\n,red,\nana,red,Oslo\nana,blue,\nben,,Rome\n" +
+				strings.Repeat("x", 201) + ",,\ncid," + strings.Repeat("y", 2001) + ",\n",
+			identities.IdentityFile{Rows: []identity.Row{ana, ben}, Bad: 6, Problems: []identities.RowProblem{
+				{Line: 2, Message: "has 2 cells: the header has 3"},
+				{Line: 3, Message: `extraneous or missing " in quoted-field`},
+				{Line: 5, Column: "identity", Message: "is empty"},
+				{Line: 7, Column: "identity", Message: "line 6 has the same identity: remove one of the two"},
+				{Line: 9, Column: "identity", Message: "has 201 characters: want 1 to 200"},
+				{Line: 10, Column: "team", Message: "has 2001 characters: want 1 to 2000"},
+			}},
+		},
+	} {
+		got, err := identities.ReadIdentityFile([]byte(c.file))
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		c.want.Keys = []string{"team", "site"}
+		if diff := cmp.Diff(c.want, got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+	}
+}
+
+func TestReadIdentityFile_Unreadable(t *testing.T) {
+	for name, file := range map[string]string{
+		"is empty":               "",
+		"no column \"identity\"": "name,team\nana,red\n",
+		"names \"team\" twice":   "identity,team,team\n",
+		"column 2":               "identity,,team\n",
+		"not UTF-8":              "identity,team\n\xff,red\n",
+		"more than 20000 rows":   "identity\n" + strings.Repeat("a\n", limit.IdentityFileRows+1),
+		"more than 1048576":      "identity\n" + strings.Repeat("a", limit.IdentityFile),
+		"1001 traits":            "identity" + manyColumns(limit.Traits+1) + "\n",
+	} {
+		_, err := identities.ReadIdentityFile([]byte(file))
+		f, is := errors.AsType[*fault.Error](err)
+		if !is || f.Kind != fault.Invalid || !strings.Contains(f.Msg, name) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	many := "identity,team\n" + strings.Repeat("x\n", 500)
+	got, err := identities.ReadIdentityFile([]byte(many))
+	if err != nil || got.Bad != 500 || len(got.Problems) != 100 {
+		t.Errorf("many problems: %d of %d, %v", len(got.Problems), got.Bad, err)
+	}
+}
+
+func manyColumns(n int) string {
+	var b strings.Builder
+	for i := range n {
+		fmt.Fprint(&b, ",t", i)
+	}
+	return b.String()
+}
+
+func FuzzReadIdentityFile(f *testing.F) {
+	f.Add([]byte("identity,team\nana,red\nben,\n"))
+	f.Add([]byte("\ufeffidentity;\"a\nb\"\n;;\n\"x"))
+	f.Fuzz(func(t *testing.T, file []byte) {
+		got, err := identities.ReadIdentityFile(file)
+		if err != nil {
+			return
+		}
+		seen := map[string]bool{}
+		for _, row := range got.Rows {
+			if row.Identity == "" || seen[row.Identity] || len(row.Traits) > len(got.Keys) {
+				t.Fatalf("row %v of %q", row, file)
+			}
+			seen[row.Identity] = true
+		}
+		if len(got.Problems) > got.Bad || got.Bad > 0 && len(got.Problems) == 0 {
+			t.Fatalf("%d problems of %d rows", len(got.Problems), got.Bad)
+		}
+	})
+}
+
+func TestImportIdentities_InParts(t *testing.T) {
+	w := newFixture(t)
+	w.putIdentity(w.call, "person 7", traits{"old": "yes"})
+	rows := make([]identity.Row, limit.BulkRows+3)
+	for n := range rows {
+		rows[n] = identity.Row{Identity: fmt.Sprint("person ", n), Traits: traits{"team": "red"}}
+	}
+	created, updated, err := w.ImportIdentities(t.Context(), w.later(1), rows)
+	if err != nil || created != limit.BulkRows+2 || updated != 1 {
+		t.Fatalf("created %d, updated %d, %v", created, updated, err)
+	}
+	if bulks := len(w.bulks()); bulks != 2 {
+		t.Errorf("%d bulk writes, want 2", bulks)
+	}
+	for name, want := range map[string]identity.Origin{"person 7": identity.OriginAPI, "person 1001": identity.OriginCSV} {
+		if got := w.wantTraits(t, name, traits{"team": "red"}); got.Origin != want {
+			t.Errorf("%s: %+v", name, got)
+		}
+	}
+}
+
+func TestPutIdentity_OriginOfThePerson(t *testing.T) {
+	w := newFixture(t)
+	call := w.call
+	call.Principal.Kind = auth.Person
+	w.putIdentity(call, "ana", traits{"team": "red"})
+	w.putIdentity(w.later(1), "ana", traits{"team": "blue"})
+	if got, _ := w.record("ana"); got.Origin != identity.OriginConsole {
+		t.Errorf("the origin is %s", got.Origin)
 	}
 }

@@ -1,13 +1,15 @@
 package commands_test
 
 import (
+	"errors"
 	"strings"
 	"sync"
 	"testing"
 
 	"github.com/google/uuid"
 
-	"github.com/annals-project/annals/commands"
+	"github.com/annals-project/annals/commands/engine"
+	"github.com/annals-project/annals/commands/ingest"
 	"github.com/annals-project/annals/domain/datapoint"
 	"github.com/annals-project/annals/domain/fault"
 	"github.com/annals-project/annals/domain/identity"
@@ -26,11 +28,11 @@ const (
 func TestIngest_RevisionsAndRepeats(t *testing.T) {
 	w := newFixture(t)
 	first := w.ingest(text("s", "Ana likes tea", labelled("chat"), with(`{"n":1.0}`)), "")
-	if first.Status != commands.StatusQueued || first.Unchanged != nil || first.ProjectID != 7 || first.SourceID != "s" {
+	if first.Status != ingest.StatusQueued || first.Unchanged != nil || first.ProjectID != 7 || first.SourceID != "s" {
 		t.Errorf("receipt %+v", first)
 	}
 	again := w.ingest(text("s", "Ana likes tea"), "")
-	if again.Status != commands.StatusCompleted || again.Unchanged == nil || !*again.Unchanged ||
+	if again.Status != ingest.StatusCompleted || again.Unchanged == nil || !*again.Unchanged ||
 		again.IngestionID == first.IngestionID {
 		t.Errorf("receipt of the repeat %+v", again)
 	}
@@ -48,7 +50,7 @@ func TestIngest_RevisionsAndRepeats(t *testing.T) {
 
 func TestIngest_DefaultSourceID(t *testing.T) {
 	w := newFixture(t)
-	r := w.ingest(commands.DataPoint{Content: "abc"}, "")
+	r := w.ingest(ingest.DataPoint{Content: "abc"}, "")
 	if want := "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"; r.SourceID != want {
 		t.Errorf("source id %s", r.SourceID)
 	}
@@ -57,12 +59,12 @@ func TestIngest_DefaultSourceID(t *testing.T) {
 func TestIngest_UnknownAudience(t *testing.T) {
 	w := newFixture(t)
 	other, project := "other", "project"
-	_, err := w.Ingest(t.Context(), w.call, commands.DataPoint{Content: "x", Audience: &other}, "k")
+	_, err := w.Ingest(t.Context(), w.call, ingest.DataPoint{Content: "x", Audience: &other}, "k")
 	if f := wantFault(t, err, fault.CodeAudienceUnknown); f.Data["audience"] != "other" {
 		t.Errorf("data %v", f.Data)
 	}
 	// A refused call does not use up its key.
-	if r := w.ingest(commands.DataPoint{Content: "x", Audience: &project}, "k"); r.Status != commands.StatusQueued {
+	if r := w.ingest(ingest.DataPoint{Content: "x", Audience: &project}, "k"); r.Status != ingest.StatusQueued {
 		t.Errorf("receipt %+v", r)
 	}
 }
@@ -122,7 +124,7 @@ func TestIngest_IdempotencyKeys(t *testing.T) {
 	_, err = w.Ingest(t.Context(), w.call, text("s", "one", labelled("l"), with("null")), "key")
 	wantFault(t, err, fault.CodeIdempotencyConflict)
 	// A batch shares the keys of the project.
-	_, err = w.IngestBatch(t.Context(), w.call, []commands.DataPoint{text("s", "one", labelled("l"))}, "key")
+	_, err = w.IngestBatch(t.Context(), w.call, []ingest.DataPoint{text("s", "one", labelled("l"))}, "key")
 	wantFault(t, err, fault.CodeIdempotencyConflict)
 	wantTypes(t, w.types("s"), accepted)
 
@@ -142,7 +144,7 @@ func TestIngest_IdempotencyKeys(t *testing.T) {
 func TestIngest_ConcurrentCallersOfOneKey(t *testing.T) {
 	w := newFixture(t)
 	worlds := []*fixture{w, fixtureOver(t, w.store)}
-	receipts := make([]commands.Receipt, 32)
+	receipts := make([]ingest.Receipt, 32)
 	errs := make([]error, 32)
 	race(32, func(i int) {
 		on := worlds[i%2]
@@ -169,7 +171,7 @@ func TestIngest_ConcurrentCallersOfOneKey(t *testing.T) {
 func TestIngest_ConcurrentCallersOfOneID(t *testing.T) {
 	w := newFixture(t)
 	worlds := []*fixture{w, fixtureOver(t, w.store)}
-	receipts := make([]commands.Receipt, 32)
+	receipts := make([]ingest.Receipt, 32)
 	errs := make([]error, 32)
 	race(32, func(i int) {
 		on := worlds[i%2]
@@ -194,7 +196,7 @@ func TestIngest_ConcurrentCallersOfOneID(t *testing.T) {
 			t.Errorf("caller %d: %v", i, errs[i])
 			continue
 		}
-		if queued := r.Status == commands.StatusQueued; queued != (sends[r.IngestionID].Type == accepted) {
+		if queued := r.Status == ingest.StatusQueued; queued != (sends[r.IngestionID].Type == accepted) {
 			t.Errorf("caller %d got %s for a %s", i, r.Status, sends[r.IngestionID].Type)
 		}
 	}
@@ -233,4 +235,197 @@ func race(n int, work func(i int)) {
 	}
 	close(start)
 	group.Wait()
+}
+
+// own is the call of the fixture, bound to what an identity wrote.
+func (w *fixture) own(identity string) engine.Call {
+	call := w.call
+	call.Own = &identity
+	return call
+}
+
+// refusalOf is the code of a fault, "" of another error.
+func refusalOf(err error) string {
+	if f, is := errors.AsType[*fault.Error](err); is {
+		return f.Code
+	}
+	return ""
+}
+
+// A call that is bound to what an identity wrote replaces nothing of others, not even by the same text, and whether an
+// id is of another or deleted does not show.
+func TestIngest_Own(t *testing.T) {
+	w, team := scoped(t)
+	for _, send := range []ingest.DataPoint{
+		text("s", "one", by("ben")), text("s", "one", labelled("l"), with(`{"n":1}`), by("ben"), to("team")),
+		text("s", "two", by("ben"), to("board")),
+	} {
+		_, err := w.Ingest(t.Context(), w.own("ben"), send, "")
+		if refusalOf(err) != ingest.CodeIDTaken {
+			t.Errorf("ben sends the id of ana: %v", err)
+		}
+	}
+	if len(w.history("s")) != 1 || w.head("s").Audience != team {
+		t.Errorf("the text of ana has changed: %d events, audience %s", len(w.history("s")), w.head("s").Audience)
+	}
+	// Ana may, also after a re-send that made no revision. Without an audience the text stays where it is.
+	w.ingest(text("s", "one", by("ben"), to("team")), "")
+	call := w.own("ana")
+	call.KeepsAudience = true
+	if _, err := w.Ingest(t.Context(), call, text("s", "two", by("ana")), ""); err != nil {
+		t.Fatal(err)
+	}
+	if e := w.newest("s"); e.Content.Inline != "two" || e.Effect.Audience != team {
+		t.Errorf("%+v", e)
+	}
+	if _, err := w.Ingest(t.Context(), w.call, text("s", "two", by("ana")), ""); err != nil || w.head("s").Audience != uuid.Nil {
+		t.Errorf("a send that keeps nothing: %v, %s", err, w.head("s").Audience)
+	}
+	_, deleted := w.Ingest(t.Context(), w.own("eve"), text("s", "x", by("eve")), "")
+	if _, err := w.DeleteDataPoints(t.Context(), w.call, []string{"s"}); err != nil {
+		t.Fatal(err)
+	}
+	_, taken := w.Ingest(t.Context(), w.own("eve"), text("s", "x", by("eve")), "")
+	if deleted == nil || taken == nil || deleted.Error() != taken.Error() || strings.Contains(taken.Error(), "delete") {
+		t.Errorf("taken %v, deleted %v", taken, deleted)
+	}
+}
+
+// A deletion that is bound to what an identity wrote knows nothing else.
+func TestDeleteDataPoints_Own(t *testing.T) {
+	w, _ := scoped(t)
+	w.ingest(text("b", "of ben", by("ben")), "")
+	for _, ids := range [][]string{{"s"}, {"b", "s"}, {"nothing"}} {
+		_, err := w.DeleteDataPoints(t.Context(), w.own("ben"), ids)
+		if refusalOf(err) != fault.CodeDataPointNotFound {
+			t.Errorf("ben deletes %q: %v", ids, err)
+		}
+	}
+	if len(w.history("s")) != 1 || len(w.history("b")) != 1 {
+		t.Error("something was deleted")
+	}
+	if _, err := w.DeleteDataPoints(t.Context(), w.own("ben"), []string{"b"}); err != nil {
+		t.Error(err)
+	}
+}
+
+func private(in *ingest.DataPoint) { in.Private = true }
+
+// private is the private audience of an identity, which has a record.
+func (w *fixture) private(name string) uuid.UUID {
+	w.t.Helper()
+	record, _ := w.record(name)
+	if record == nil {
+		w.t.Fatalf("%s has no record", name)
+	}
+	return stream.PrivateAudienceID(w.recordID(name), record.CreatedAt)
+}
+
+// A private data point is in the audience of its author alone, who gets a record.
+func TestIngest_Private(t *testing.T) {
+	w := newFixture(t)
+	var placed uuid.UUID
+	w.call.Placed = func(to uuid.UUID) { placed = to }
+	w.ingest(text("s", "one", by("ana"), private), "")
+	first := placed
+	w.ingest(text("b", "one", by("ben"), private), "")
+	ana := w.private("ana")
+	if w.head("s").Audience != ana || w.head("b").Audience != w.private("ben") || ana == w.private("ben") {
+		t.Errorf("s is in %s, b in %s, ana has %s", w.head("s").Audience, w.head("b").Audience, ana)
+	}
+	if first != ana || placed != w.private("ben") {
+		t.Errorf("placed in %s, then in %s", first, placed)
+	}
+	w.ingest(text("s", "one", by("ana")), "")
+	if w.head("s").Audience != uuid.Nil {
+		t.Error("a send without an audience publishes")
+	}
+	w.ingest(text("s", "one", by("ana"), private), "")
+	if w.head("s").Audience != ana {
+		t.Errorf("private again, it is in %s", w.head("s").Audience)
+	}
+}
+
+// A record that was deleted and made again has another audience: what is sent to it does not reach what was before, and
+// the other way round.
+func TestIngest_PrivateToARecordMadeAgain(t *testing.T) {
+	w := newFixture(t)
+	w.ingest(text("s", "one", by("ana"), private), "")
+	before := w.head("s").Audience
+	if err := w.DeleteIdentity(t.Context(), w.later(1), "ana"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.Ingest(t.Context(), w.later(2), text("n", "two", by("ana"), private), ""); err != nil {
+		t.Fatal(err)
+	}
+	if now := w.head("n").Audience; now == before || now != w.private("ana") || w.head("s").Audience != before {
+		t.Errorf("the new text is in %s, the old one in %s, which was %s", now, w.head("s").Audience, before)
+	}
+}
+
+// PrivateIfNew is for new data points without an audience. Later sends keep what is there.
+func TestIngest_PrivateIfNew(t *testing.T) {
+	w, team := scoped(t)
+	call := w.own("ana")
+	call.KeepsAudience, call.PrivateIfNew = true, true
+	for _, send := range []struct {
+		in   ingest.DataPoint
+		want uuid.UUID
+	}{
+		{text("s", "two", by("ana")), team},
+		{text("new", "one", by("ana")), w.private("ana")},
+		{text("new", "two", by("ana")), w.private("ana")},
+		{text("new", "two", by("ana"), to("project")), uuid.Nil},
+		{text("new", "three", by("ana")), uuid.Nil},
+		{text("other", "one", by("ana"), to("team")), team},
+		{text("other", "one", by("ana"), private), w.private("ana")},
+	} {
+		if _, err := w.Ingest(t.Context(), call, send.in, ""); err != nil {
+			t.Fatal(err)
+		}
+		if got := w.head(*send.in.ID).Audience; got != send.want {
+			t.Errorf("%s %q is in %s, want %s", *send.in.ID, send.in.Content, got, send.want)
+		}
+	}
+}
+
+// The word me is a slug as any other: of an audience that the project has, or of none.
+func TestIngest_MeIsASlug(t *testing.T) {
+	w := newFixture(t)
+	_, err := w.Ingest(t.Context(), w.call, text("s", "one", by("ana"), to("me")), "")
+	if refusalOf(err) != fault.CodeAudienceUnknown {
+		t.Errorf("there is no audience: %v", err)
+	}
+	me := w.put(fixedOf("me", "ben"))
+	w.ingest(text("s", "one", by("ana"), to("me")), "")
+	w.ingest(text("p", "one", by("ana"), private), "")
+	if w.head("s").Audience != me.ID || w.head("p").Audience == me.ID {
+		t.Errorf("s is in %s, p in %s, the audience is %s", w.head("s").Audience, w.head("p").Audience, me.ID)
+	}
+}
+
+// Each private item of a batch is in the audience of its author, and a repeat with the key changes nothing.
+func TestIngestBatch_Private(t *testing.T) {
+	w := newFixture(t)
+	items := []ingest.DataPoint{
+		text("a", "one", by("ana"), private), text("b", "two", by("ben"), private), text("c", "three", by("ana")),
+		text("d", "four", by("ana"), private),
+	}
+	for range 2 {
+		if _, err := w.IngestBatch(t.Context(), w.call, items, "key"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for id, want := range map[string]uuid.UUID{
+		"a": w.private("ana"), "b": w.private("ben"), "c": uuid.Nil, "d": w.private("ana"),
+	} {
+		if got := w.head(id).Audience; got != want || len(w.history(id)) != 1 {
+			t.Errorf("%s is in %s, want %s; %d events", id, got, want, len(w.history(id)))
+		}
+	}
+	items[2].Private = true
+	_, err := w.IngestBatch(t.Context(), w.call, items, "key")
+	if refusalOf(err) != fault.CodeIdempotencyConflict {
+		t.Errorf("the key with another payload: %v", err)
+	}
 }

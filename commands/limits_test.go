@@ -11,6 +11,8 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/annals-project/annals/commands"
+	"github.com/annals-project/annals/commands/identities"
+	"github.com/annals-project/annals/commands/ingest"
 	"github.com/annals-project/annals/domain/datapoint"
 	"github.com/annals-project/annals/domain/fault"
 	"github.com/annals-project/annals/domain/ingestion"
@@ -90,7 +92,7 @@ func TestReserve_NoCap(t *testing.T) {
 	w, m := capped(t, 1)
 	w.call.Principal.Limits = metering.Caps{Plan: metering.SelfHosted}
 	w.ingest(text("a", "one"), "")
-	w.batch([]commands.DataPoint{text("b", "two"), text("c", "three")}, "")
+	w.batch([]ingest.DataPoint{text("b", "two"), text("c", "three")}, "")
 	if m.asked != 0 {
 		t.Errorf("the limiter was called %d times", m.asked)
 	}
@@ -105,11 +107,11 @@ func TestReserve_SingleSends(t *testing.T) {
 	w.ingest(text("b", string(make([]byte, 351))), "")
 	m.want(t, 2, 30)
 	for range 2 {
-		if r := w.ingest(text("a", "one"), ""); r.Status != commands.StatusCompleted {
+		if r := w.ingest(text("a", "one"), ""); r.Status != ingest.StatusCompleted {
 			t.Errorf("receipt %+v", r)
 		}
 	}
-	if r := w.ingest(text("a", "one"), "key"); r.Status != commands.StatusQueued {
+	if r := w.ingest(text("a", "one"), "key"); r.Status != ingest.StatusQueued {
 		t.Errorf("receipt of the repetition %+v", r)
 	}
 	m.want(t, 2, 30)
@@ -124,7 +126,7 @@ func TestReserve_SingleSends(t *testing.T) {
 		t.Errorf("the refused send left its author: %v, %v", facts, err)
 	}
 	// A refused call does not use up its key.
-	if r := w.ingest(text("a", "one"), "other key"); r.Status != commands.StatusCompleted {
+	if r := w.ingest(text("a", "one"), "other key"); r.Status != ingest.StatusCompleted {
 		t.Errorf("the key of a refused send answers %+v", r)
 	}
 }
@@ -132,7 +134,7 @@ func TestReserve_SingleSends(t *testing.T) {
 func TestReserve_Batches(t *testing.T) {
 	w, m := capped(t, 3)
 	w.ingest(text("a", "one"), "")
-	items := []commands.DataPoint{text("a", "one"), text("b", "two"), text("c", string(make([]byte, 351)))}
+	items := []ingest.DataPoint{text("a", "one"), text("b", "two"), text("c", string(make([]byte, 351)))}
 	r := w.batch(items, "key")
 	m.want(t, 3, 40)
 	facts, err := w.log.ReadFrom(t.Context(), stream.Name(stream.Ingestion, r.IngestionID), 0)
@@ -150,13 +152,13 @@ func TestReserve_Batches(t *testing.T) {
 		t.Errorf("receipt %+v", again)
 	}
 	m.want(t, 3, 40)
-	_, err = w.IngestBatch(t.Context(), w.call, []commands.DataPoint{text("a", "one"), text("d", "four", by("ana"))},
+	_, err = w.IngestBatch(t.Context(), w.call, []ingest.DataPoint{text("a", "one"), text("d", "four", by("ana"))},
 		"other key")
 	wantFault(t, err, fault.CodeProjectCapReached)
 	if got := w.types("d"); got != nil {
 		t.Errorf("the refused batch left %v", got)
 	}
-	w.batch([]commands.DataPoint{text("a", "one")}, "other key")
+	w.batch([]ingest.DataPoint{text("a", "one")}, "other key")
 }
 
 // The projection has not applied the last send. A batch that repeats that send still costs nothing.
@@ -164,7 +166,7 @@ func TestReserve_UnchangedBatchAndLateProjection(t *testing.T) {
 	w, m := capped(t, 1)
 	w.configure(func(c *commands.Config) { c.DataPoints = knowsNothing{} })
 	w.ingest(text("a", "one"), "")
-	if r := w.batch([]commands.DataPoint{text("a", "one")}, ""); r.Unchanged == nil {
+	if r := w.batch([]ingest.DataPoint{text("a", "one")}, ""); r.Unchanged == nil {
 		t.Errorf("receipt %+v", r)
 	}
 	m.want(t, 1, 10)
@@ -189,7 +191,7 @@ func TestReserve_RacesReleaseUnstoredSends(t *testing.T) {
 		on, id := worlds[i%2], ids[i%3]
 		switch {
 		case i%5 == 0:
-			_, errs[i] = on.IngestBatch(t.Context(), on.call, []commands.DataPoint{text("x"+id, "of all")}, "batch "+id)
+			_, errs[i] = on.IngestBatch(t.Context(), on.call, []ingest.DataPoint{text("x"+id, "of all")}, "batch "+id)
 		case i%4 == 0:
 			_, errs[i] = on.Ingest(t.Context(), on.call, text("y"+id, "of all"), "key "+id)
 		default:
@@ -250,7 +252,7 @@ func TestReserve_UnknownOutcome(t *testing.T) {
 	})
 	m.want(t, 1, 10)
 	try(stream.Ingestion, func(ctx context.Context, on *fixture) error {
-		_, err := on.IngestBatch(ctx, w.call, []commands.DataPoint{text("b", "two")}, "")
+		_, err := on.IngestBatch(ctx, w.call, []ingest.DataPoint{text("b", "two")}, "")
 		return err
 	})
 	m.want(t, 2, 20)
@@ -264,8 +266,150 @@ func TestReserve_UnknownOutcome(t *testing.T) {
 		return err
 	})
 	try(stream.Blob, func(ctx context.Context, on *fixture) error {
-		_, err := on.IngestBatch(ctx, w.call, []commands.DataPoint{text("c", "three")}, "")
+		_, err := on.IngestBatch(ctx, w.call, []ingest.DataPoint{text("c", "three")}, "")
 		return err
 	})
+	m.want(t, 2, 20)
+}
+
+// between is a store that calls a function once, before the first append to a stream of a category.
+type between struct {
+	eventstore.Store
+	category string
+	once     *sync.Once
+	do       func()
+}
+
+func (b between) Append(
+	ctx context.Context, name string, expected eventstore.Revision, events []eventstore.Proposed,
+) (eventstore.Appended, error) {
+	if stream.Category(name) == b.category {
+		b.once.Do(b.do)
+	}
+	return b.Store.Append(ctx, name, expected, events)
+}
+
+// revisions counts the revisions of the data points as the monthly cap does.
+func (w *fixture) revisions(ids ...string) (n int) {
+	for _, id := range ids {
+		for _, f := range w.history(id) {
+			if _, is := f.Event.(*datapoint.RevisionAccepted); is {
+				n++
+			}
+		}
+	}
+	return n
+}
+
+// A batch that changes nothing reserves nothing, so it must not create a revision, even if another
+// process changes its data points between the decision and the end of the fan-out. The other
+// process uses the cap up.
+func TestCap_UnchangedBatchRacesWithAChange(t *testing.T) {
+	team := func(w *fixture) {
+		put := identities.AudiencePut{Slug: "team", Kind: "fixed", Identities: []string{"ana"}}
+		if _, err := w.PutAudience(t.Context(), w.call, put); err != nil {
+			t.Fatal(err)
+		}
+	}
+	to := func(slug string) func(*ingest.DataPoint) {
+		return func(in *ingest.DataPoint) { in.Audience = &slug }
+	}
+	for _, c := range []struct {
+		name string
+		// when the other process changes the data points: before an append of the batch to this category
+		before  string
+		change  []func(*ingest.DataPoint) // to the items of the batch
+		crash   bool                      // the process of the batch dies after its commit, and another one completes it
+		outcome string
+	}{
+		{"before its commit", stream.Ingestion, nil, false, ingestion.Unchanged},
+		{"before its first item", stream.DataPoint, nil, false, ingestion.Unchanged},
+		{"before its commit, and it moves", stream.Ingestion, []func(*ingest.DataPoint){to("team")}, false, ingestion.Moved},
+		{"before another process ends it", stream.Ingestion, nil, true, ingestion.Unchanged},
+		{"before another process ends it, and it moves", stream.Ingestion, []func(*ingest.DataPoint){to("team")}, true, ingestion.Moved},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			const points, most = 20, 40
+			w, m := capped(t, most)
+			team(w)
+			ids := make([]string, points)
+			old, changed := make([]ingest.DataPoint, points), make([]ingest.DataPoint, points)
+			for i := range ids {
+				ids[i] = fmt.Sprint("p", i)
+				old[i], changed[i] = text(ids[i], "old", c.change...), text(ids[i], "new")
+				w.ingest(text(ids[i], "old"), "")
+			}
+			store := eventstore.Store(between{w.store, c.before, &sync.Once{}, func() { w.batch(changed, "") }})
+			if c.crash {
+				d := &dying{Store: store}
+				d.left.Store(2) // stage and commit
+				store = d
+			}
+			other := fixtureOver(t, store)
+			other.configure(func(c *commands.Config) { c.Limits = m })
+			other.call = w.call
+			r, err := other.IngestBatch(t.Context(), other.call, old, "key")
+			if c.crash {
+				if err == nil {
+					t.Fatal("answered without a fan-out")
+				}
+				id := stream.IngestionID(w.call.Principal.Project.Namespace, "key")
+				if err := ingest.ResumeBatch(t.Context(), w.log, id, w.call.ReceivedAt); err != nil {
+					t.Fatal(err)
+				}
+				r, err = w.IngestBatch(t.Context(), w.call, old, "key")
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if r.Unchanged == nil || !*r.Unchanged || r.Status != ingest.StatusCompleted {
+				t.Errorf("receipt %+v", r)
+			}
+			if n := w.revisions(ids...); n != most {
+				t.Errorf("%d revisions, the cap is %d", n, most)
+			}
+			m.want(t, most, most*10)
+			for _, id := range ids {
+				facts := w.history(id)
+				wantCommitOrder(t, facts)
+				outcome, _ := datapoint.OutcomeOf(facts[len(facts)-1].Event)
+				if outcome.Outcome != c.outcome {
+					t.Errorf("%s ends as %s, want %s", id, outcome.Outcome, c.outcome)
+				}
+				if head := w.head(id); head.Content != datapoint.Digest([]byte("new")) || head.Revision != 2 {
+					t.Errorf("%s: revision %d, %.8s", id, head.Revision, head.Content)
+				}
+			}
+			// The next send is decided on the state that the other process left.
+			if again := w.batch(changed, ""); again.Unchanged == nil {
+				t.Errorf("what was sent last is not unchanged: %+v", again)
+			}
+			_, err = w.IngestBatch(t.Context(), w.call, old, "")
+			wantFault(t, err, fault.CodeProjectCapReached)
+		})
+	}
+}
+
+// At a reached cap, a batch that changes nothing or only moves data points is accepted. A batch
+// with a new revision is refused.
+func TestCap_ReachedByAnUnchangedBatch(t *testing.T) {
+	w, m := capped(t, 2)
+	put := identities.AudiencePut{Slug: "team", Kind: "fixed", Identities: []string{}}
+	if _, err := w.PutAudience(t.Context(), w.call, put); err != nil {
+		t.Fatal(err)
+	}
+	team := "team"
+	moved := func(in *ingest.DataPoint) { in.Audience = &team }
+	w.batch([]ingest.DataPoint{text("a", "one"), text("b", "two")}, "")
+	m.want(t, 2, 20)
+	for name, items := range map[string][]ingest.DataPoint{
+		"unchanged": {text("a", "one"), text("b", "two")}, "moved": {text("a", "one", moved), text("b", "two", moved)}, "both": {text("a", "one", moved), text("b", "two")},
+	} {
+		if r := w.batch(items, ""); r.Unchanged == nil || !*r.Unchanged {
+			t.Errorf("%s: receipt %+v", name, r)
+		}
+	}
+	_, err := w.IngestBatch(t.Context(), w.call, []ingest.DataPoint{text("a", "one"), text("b", "three")}, "")
+	wantFault(t, err, fault.CodeProjectCapReached)
 	m.want(t, 2, 20)
 }

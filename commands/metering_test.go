@@ -11,7 +11,8 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/annals-project/annals/commands"
+	"github.com/annals-project/annals/commands/engine"
+	"github.com/annals-project/annals/commands/tenancy"
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/eventstore/eventstoretest"
 	"github.com/annals-project/annals/internal/work"
@@ -49,8 +50,8 @@ func TestMetering_FlushesDueCountsAndAllAtTheEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := slog.New(slog.DiscardHandler)
 		c := &counted{start: time.Now(), err: errors.New("no database")} // a failed flush is retried
-		m := &commands.Metering{
-			Journal: commands.NewJournal(eventstoretest.NewMemory(), codec, log),
+		m := &tenancy.Metering{
+			Journal: engine.NewJournal(eventstoretest.NewMemory(), codec, log),
 			Pending: c,
 			Waiter:  atHead{},
 			Logger:  log,

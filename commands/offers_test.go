@@ -11,11 +11,13 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
 
-	"github.com/annals-project/annals/commands"
+	"github.com/annals-project/annals/commands/engine"
+	"github.com/annals-project/annals/commands/people"
 	"github.com/annals-project/annals/domain/audit"
 	"github.com/annals-project/annals/domain/organization"
 	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/eventstore"
+	"github.com/annals-project/annals/internal/auth"
 	"github.com/annals-project/annals/internal/work"
 )
 
@@ -23,7 +25,7 @@ const offerLife = 7 * 24 * time.Hour
 
 func (w *fixture) offer(org, email string, role organization.Role) uuid.UUID {
 	w.t.Helper()
-	in := commands.NewOffer{Email: email, Role: role}
+	in := people.NewOffer{Email: email, Role: role}
 	made, err := w.OfferMembership(w.t.Context(), w.call, w.org(org), in, offerLife)
 	if err != nil {
 		w.t.Fatal(err)
@@ -58,7 +60,7 @@ func (w *fixture) offers() (open []work.Offer) {
 func TestOffer_GivesNothingBeforeItsAcceptance(t *testing.T) {
 	w := peopled(t)
 	project := w.projectIn("Annals")
-	made, err := w.OfferMembership(t.Context(), w.call, w.org("Annals"), commands.NewOffer{
+	made, err := w.OfferMembership(t.Context(), w.call, w.org("Annals"), people.NewOffer{
 		Email: anas, Role: organization.Member,
 		Access: map[uuid.UUID]organization.Access{project: organization.WriteAccess},
 	}, offerLife)
@@ -122,7 +124,7 @@ func TestOffer_Faults(t *testing.T) {
 	w := peopled(t)
 	ctx, own, foreign := t.Context(), w.projectIn("Annals"), w.projectIn("Acme")
 	offer := func(org, email string, role organization.Role, project uuid.UUID, a organization.Access) error {
-		in := commands.NewOffer{Email: email, Role: role, Access: map[uuid.UUID]organization.Access{project: a}}
+		in := people.NewOffer{Email: email, Role: role, Access: map[uuid.UUID]organization.Access{project: a}}
 		_, err := w.OfferMembership(ctx, w.call, w.org(org), in, offerLife)
 		return err
 	}
@@ -205,7 +207,7 @@ func TestOffer_CrashAfterEachAppend(t *testing.T) {
 		want    []string
 	}{
 		"an offer": {func(*fixture) {}, func(w, c *fixture) error {
-			in := commands.NewOffer{Email: anas, Role: organization.Member}
+			in := people.NewOffer{Email: anas, Role: organization.Member}
 			_, err := c.OfferMembership(w.t.Context(), w.call, w.org("Annals"), in, offerLife)
 			return err
 		}, nil},
@@ -254,7 +256,7 @@ func (w *fixture) settleOffers(now time.Time) {
 	for _, o := range w.offers() {
 		o.Organization = w.org("Annals")
 		for range 2 { // a second run changes nothing
-			if _, err := w.log.SettleOffer(w.t.Context(), o, now); err != nil {
+			if _, err := people.SettleOffer(w.t.Context(), w.log, o, now); err != nil {
 				w.t.Fatal(err)
 			}
 		}
@@ -282,9 +284,85 @@ func TestSettleOffer_WhileItIsMade(t *testing.T) {
 		after time.Duration
 		want  bool
 	}{{59 * time.Second, false}, {time.Minute, true}} {
-		erased, err := w.log.SettleOffer(t.Context(), o, w.call.ReceivedAt.Add(c.after))
+		erased, err := people.SettleOffer(t.Context(), w.log, o, w.call.ReceivedAt.Add(c.after))
 		if err != nil || erased != c.want {
 			t.Errorf("%s later: erased %t, %v", c.after, erased, err)
 		}
 	}
+}
+
+// byMember is the call of a member at the console.
+func (w *fixture) byMember(org string, member uuid.UUID) engine.Call {
+	call := w.call
+	call.Principal = auth.Principal{
+		Kind: auth.Person, KeyID: member, KeyName: auth.ConsoleName, OrganizationID: w.org(org),
+	}
+	return call
+}
+
+func TestAgents_AMemberDecides(t *testing.T) {
+	w := peopled(t)
+	cy, agent, denied := w.add("Annals", "cy@acme.example", organization.Member), uuid.New(), uuid.New()
+	call, org, ctx := w.byMember("Annals", cy), w.org("Annals"), t.Context()
+	approval := organization.AgentApproved{
+		OrganizationID: org, AgentID: agent, Scopes: []string{"memory:read"}, ProjectID: w.projectIn("Annals"),
+	}
+	for _, err := range []error{
+		w.ApproveAgent(ctx, call, approval),
+		w.ApproveAgent(ctx, call, approval),
+		w.DenyAgent(ctx, call, org, denied),
+		w.RevokeAgent(ctx, call, org, agent, cy),
+		w.RevokeAgent(ctx, call, org, agent, uuid.Nil),
+		w.StopAgent(ctx, call, org, agent),
+	} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	facts := w.eventsOf("Annals")
+	wantTypes(t, typesOf(facts), planSet, keySet, memberAdded, "organization.agent-approved.v1", "organization.agent-denied.v1",
+		"organization.agent-revoked.v1", "organization.agent-stopped.v1")
+	for _, f := range facts[3:] {
+		if f.Details.Principal != "person:"+cy.String() {
+			t.Errorf("%s is of %q", f.Type, f.Details.Principal)
+		}
+	}
+	if e := facts[3].Event.(*organization.AgentApproved); e.MemberID != cy || e.ApprovedAt != call.ReceivedAt {
+		t.Errorf("approved as %+v", e)
+	}
+}
+
+func TestAgents_Refusals(t *testing.T) {
+	w := peopled(t)
+	cy, agent := w.add("Annals", "cy@acme.example", organization.Member), uuid.New()
+	other := w.add("Annals", "dee@acme.example", organization.Member)
+	call, org, ctx := w.byMember("Annals", cy), w.org("Annals"), t.Context()
+	approval := organization.AgentApproved{OrganizationID: org, AgentID: agent, Scopes: []string{"memory:read"}}
+	if err := w.ApproveAgent(ctx, call, approval); err != nil {
+		t.Fatal(err)
+	}
+	inTheirs, theirs := approval, approval
+	inTheirs.ProjectID, theirs.OrganizationID = w.projectIn("Acme"), w.org("Acme")
+	for name, c := range map[string]struct {
+		err  error
+		code string
+	}{
+		"a project of another organization": {w.ApproveAgent(ctx, call, inTheirs), "not-found"},
+		"in another organization":           {w.ApproveAgent(ctx, call, theirs), "not-found"},
+		"the agent of another member":       {w.ApproveAgent(ctx, w.byMember("Annals", other), approval), "conflict"},
+		"denied by a stranger":              {w.DenyAgent(ctx, w.byMember("Annals", uuid.New()), org, uuid.New()), "not-found"},
+		"denied by another member":          {w.DenyAgent(ctx, w.byMember("Annals", other), org, agent), "not-found"},
+		"revoked by another member":         {w.RevokeAgent(ctx, call, org, agent, other), "not-found"},
+		"revoked next door":                 {w.RevokeAgent(ctx, call, w.org("Acme"), agent, uuid.Nil), "not-found"},
+		"stopped next door":                 {w.StopAgent(ctx, call, w.org("Acme"), agent), "not-found"},
+	} {
+		t.Run(name, func(t *testing.T) { _ = wantFault(t, c.err, c.code) })
+	}
+	if err := w.RemoveMember(ctx, w.call, org, cy); err != nil {
+		t.Fatal(err)
+	}
+	cy = w.add("Annals", "cy@acme.example", organization.Member)
+	t.Run("the agent of a member who left", func(t *testing.T) {
+		_ = wantFault(t, w.ApproveAgent(ctx, w.byMember("Annals", cy), approval), "conflict")
+	})
 }

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/hex"
+	"errors"
 	"slices"
 	"strings"
 	"testing"
@@ -13,7 +14,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
 
-	"github.com/annals-project/annals/commands"
+	"github.com/annals-project/annals/commands/people"
+	"github.com/annals-project/annals/commands/tenancy"
 	"github.com/annals-project/annals/domain/event"
 	"github.com/annals-project/annals/domain/metering"
 	"github.com/annals-project/annals/domain/organization"
@@ -53,7 +55,7 @@ func TestMembers_Faults(t *testing.T) {
 	w := peopled(t)
 	ana, ctx := w.add("Annals", anas, organization.Owner), t.Context()
 	add := func(org, email string, role organization.Role) error {
-		_, err := w.AddMember(ctx, w.call, w.org(org), commands.NewMember{Email: email, Role: role})
+		_, err := w.AddMember(ctx, w.call, w.org(org), people.NewMember{Email: email, Role: role})
 		return err
 	}
 	_, registered := w.RegisterPerson(ctx, w.call, "ana")
@@ -222,7 +224,7 @@ func TestRemovePerson_OwnerOfAnUnpreparedOrganization(t *testing.T) {
 	victim := fixtureOver(t, d)
 	victim.at(w.call.ReceivedAt)
 	if _, err := victim.CreateOrganization(t.Context(), w.call,
-		commands.NewOrganization{Name: "Late", Plan: metering.Flex, OwnerEmail: anas}); err == nil {
+		tenancy.NewOrganization{Name: "Late", Plan: metering.Flex, OwnerEmail: anas}); err == nil {
 		t.Fatal("created without an answer of the store")
 	}
 	if got := w.settle(w.call.ReceivedAt.Add(2 * time.Hour)); !slices.Contains(got, anas) {
@@ -261,7 +263,7 @@ func TestSettlePerson_ErasedPersonWhoIsAMember(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	erased, err := w.log.SettlePerson(t.Context(),
+	erased, err := people.SettlePerson(t.Context(), w.log,
 		work.Person{ID: id, Organizations: []uuid.UUID{o.OrganizationID}}, w.log.Now())
 	if got := w.members("Annals"); err != nil || !erased || len(got) > 0 {
 		t.Errorf("erased: %t, %v; members %v", erased, err, got)
@@ -320,4 +322,158 @@ func TestPeople_NoAddressInAnyOtherStream(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantNoAddress(t, records, anas, "bo@acme.example", "cy@acme.example", "dee@acme.example")
+}
+
+const anas = "Ana@acme.example"
+
+// peopled is a fixture with the organizations Annals, without an owner, and Acme, whose owner is Bo.
+func peopled(t *testing.T) *fixture {
+	t.Helper()
+	w := newFixture(t)
+	w.at(w.call.ReceivedAt)
+	w.bootstrapped()
+	w.create("Acme", "bo@acme.example")
+	return w
+}
+
+// at sets the clock of the log.
+func (w *fixture) at(now time.Time) { w.log.Now = func() time.Time { return now } }
+
+func (w *fixture) create(name, owner string) {
+	w.t.Helper()
+	in := tenancy.NewOrganization{Name: name, Plan: metering.Flex, OwnerEmail: owner}
+	if _, err := w.CreateOrganization(w.t.Context(), w.call, in); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// org returns the id of the organization with a name, a random one if there is none.
+func (w *fixture) org(name string) uuid.UUID {
+	state := w.registry()
+	if o, ok := state.Organization(name); ok {
+		return o.OrganizationID
+	}
+	return uuid.New()
+}
+
+// projectIn creates a project of an organization.
+func (w *fixture) projectIn(org string) uuid.UUID {
+	w.t.Helper()
+	call := w.call
+	call.Principal.OrganizationID = w.org(org)
+	p, err := w.CreateProject(w.t.Context(), call, "Project")
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return p.ID
+}
+
+func (w *fixture) add(org, email string, role organization.Role) uuid.UUID {
+	w.t.Helper()
+	id, err := w.AddMember(w.t.Context(), w.call, w.org(org), people.NewMember{Email: email, Role: role})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return id
+}
+
+// members returns the members of an organization with their roles. An erased person is "erased", one who
+// is about to be is "removed".
+func (w *fixture) members(org string) []string {
+	w.t.Helper()
+	var state organization.State
+	for _, f := range w.eventsOf(org) {
+		state.Evolve(f.Event)
+	}
+	var list []string
+	for id, role := range state.Members {
+		list = append(list, w.emailOf(id)+" "+string(role))
+	}
+	slices.Sort(list)
+	return list
+}
+
+func (w *fixture) emailOf(id uuid.UUID) string {
+	w.t.Helper()
+	facts, err := w.log.ReadFrom(w.t.Context(), stream.Name(stream.Person, id), 0)
+	if errors.Is(err, eventstore.ErrDeleted) {
+		return "erased"
+	} else if err != nil {
+		w.t.Fatal(err)
+	}
+	var p person.State
+	for _, f := range facts {
+		p.Evolve(f.Event)
+	}
+	if p.Removed {
+		return "removed"
+	}
+	return p.Email
+}
+
+// claims are the people that any address was claimed for, with the addresses that are not released.
+func (w *fixture) claims() []work.Person {
+	w.t.Helper()
+	records, err := w.store.ReadAll(w.t.Context(), 0, 1<<20)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	var all []work.Person
+	for _, r := range records {
+		if stream.Category(r.Stream) != stream.Address {
+			continue
+		}
+		e, err := w.log.Codec.Decode(r)
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		of := func(id uuid.UUID) int {
+			return slices.IndexFunc(all, func(p work.Person) bool { return p.ID == id })
+		}
+		switch e := e.(type) {
+		case *person.AddressClaimed:
+			if of(e.PersonID) < 0 {
+				all = append(all, work.Person{ID: e.PersonID, ClaimedAt: e.ClaimedAt})
+			}
+			if p := &all[of(e.PersonID)]; !slices.Contains(p.Addresses, r.Stream) {
+				p.Addresses = append(p.Addresses, r.Stream)
+			}
+		case *person.AddressReleased:
+			p := &all[of(e.PersonID)]
+			p.Addresses = slices.DeleteFunc(p.Addresses, func(a string) bool { return a == r.Stream })
+		}
+	}
+	return all
+}
+
+// settle settles everybody, as a finisher does, and returns the addresses of those who live.
+func (w *fixture) settle(now time.Time) []string {
+	w.t.Helper()
+	var alive []string
+	for _, p := range w.claims() {
+		for range 2 { // a second run changes nothing
+			if _, err := people.SettlePerson(w.t.Context(), w.log, p, now); err != nil {
+				w.t.Fatal(err)
+			}
+		}
+		switch email := w.emailOf(p.ID); email {
+		case "erased":
+		case "removed":
+			w.t.Errorf("person %s is not erased", p.ID)
+		default:
+			alive = append(alive, email)
+		}
+	}
+	for _, p := range w.claims() {
+		email := w.emailOf(p.ID)
+		if email == "erased" {
+			continue
+		}
+		name, err := w.log.Namespaces.AddressName(person.NormalEmail(email))
+		if err != nil || !slices.Equal(p.Addresses, []string{name}) {
+			w.t.Errorf("%s has the addresses %v, want %s, %v", email, p.Addresses, name, err)
+		}
+	}
+	slices.Sort(alive)
+	return alive
 }

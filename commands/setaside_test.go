@@ -12,7 +12,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
 
-	"github.com/annals-project/annals/commands"
+	"github.com/annals-project/annals/commands/engine"
+	"github.com/annals-project/annals/commands/tenancy"
 	"github.com/annals-project/annals/domain/fault"
 	"github.com/annals-project/annals/domain/registry"
 	"github.com/annals-project/annals/domain/stream"
@@ -24,10 +25,10 @@ import (
 func TestSetEventAside(t *testing.T) {
 	codec := eventstoretest.Codec(t)
 	store := eventstoretest.NewMemory()
-	log := commands.NewJournal(store, codec, slog.New(slog.DiscardHandler))
+	log := engine.NewJournal(store, codec, slog.New(slog.DiscardHandler))
 	at := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
-	start := commands.FirstStart{Organization: "Annals", HashKey: make([]byte, 32), At: at}
-	if err := commands.Bootstrap(t.Context(), log, start); err != nil {
+	start := tenancy.FirstStart{Organization: "Annals", HashKey: make([]byte, 32), At: at}
+	if err := tenancy.Bootstrap(t.Context(), log, start); err != nil {
 		t.Fatal(err)
 	}
 	first, err := store.Read(t.Context(), stream.Registry, 0, eventstore.Forwards, 1)
@@ -41,23 +42,23 @@ func TestSetEventAside(t *testing.T) {
 		t.Fatal(err)
 	}
 	fakes := &fakeProjections{}
-	asides := commands.EventAsides{
+	asides := tenancy.EventAsides{
 		Journal: log, Projections: fakes, IsStuck: func(eventstore.Position) bool { return fakes.stuck },
 	}
-	call := commands.Call{Principal: auth.Principal{Kind: "operator"}, ReceivedAt: at}
-	order := commands.SetAside{Position: odd.Position, Reason: "written by mistake"}
+	call := engine.Call{Principal: auth.Principal{Kind: "operator"}, ReceivedAt: at}
+	order := tenancy.SetAside{Position: odd.Position, Reason: "written by mistake"}
 	forced := order
 	forced.Force = true
 	for name, c := range map[string]struct {
-		change func(*commands.SetAside)
+		change func(*tenancy.SetAside)
 		want   string
 	}{
-		"no reason":                   {func(o *commands.SetAside) { o.Reason = "" }, "a reason is missing"},
-		"an unknown projection":       {func(o *commands.SetAside) { o.Projection = "apples" }, "there is no projection apples"},
-		"nothing stopped":             {func(o *commands.SetAside) { o.Projection = "access"; o.Force = false }, "no projection is stopped at position %d; use --force with --projection to set it aside anyway"},
-		"nothing stopped or named":    {func(*commands.SetAside) {}, "no projection is stopped at position %d: name one, or all"},
-		"a position without an event": {func(o *commands.SetAside) { o.Position, o.Projection = odd.Position+1, "all" }, "there is no event at this position: %d"},
-		"the id of the log":           {func(o *commands.SetAside) { o.Position, o.Projection = first[0].Position, "all" }, "this event cannot be set aside: the log needs " + first[0].Type},
+		"no reason":                   {func(o *tenancy.SetAside) { o.Reason = "" }, "a reason is missing"},
+		"an unknown projection":       {func(o *tenancy.SetAside) { o.Projection = "apples" }, "there is no projection apples"},
+		"nothing stopped":             {func(o *tenancy.SetAside) { o.Projection = "access"; o.Force = false }, "no projection is stopped at position %d; use --force with --projection to set it aside anyway"},
+		"nothing stopped or named":    {func(*tenancy.SetAside) {}, "no projection is stopped at position %d: name one, or all"},
+		"a position without an event": {func(o *tenancy.SetAside) { o.Position, o.Projection = odd.Position+1, "all" }, "there is no event at this position: %d"},
+		"the id of the log":           {func(o *tenancy.SetAside) { o.Position, o.Projection = first[0].Position, "all" }, "this event cannot be set aside: the log needs " + first[0].Type},
 	} {
 		in := forced
 		c.change(&in)
@@ -76,7 +77,7 @@ func TestSetEventAside(t *testing.T) {
 		fakes.stopped, fakes.stuck = projections, false
 		switch {
 		case len(projections) == 0:
-			in.Projection, in.Force = commands.AllProjections, true
+			in.Projection, in.Force = tenancy.AllProjections, true
 		case projections[0] == "datapoints": // a deletion that cannot be completed
 			fakes.stopped, fakes.stuck = nil, true
 		}
@@ -117,7 +118,7 @@ func TestSetEventAside(t *testing.T) {
 		t.Fatal(err)
 	}
 	again := forced
-	again.Position, again.Projection = last[0].Position, commands.AllProjections
+	again.Position, again.Projection = last[0].Position, tenancy.AllProjections
 	_, err = asides.SetAside(t.Context(), call, again)
 	if f, is := errors.AsType[*fault.Error](err); !is || !strings.HasPrefix(f.Msg, "this event cannot be set aside") {
 		t.Errorf("a decision itself is set aside: %v", err)
@@ -135,24 +136,24 @@ func TestSetEventAside_CauseOutside(t *testing.T) {
 	outside := map[string]error{"access": errors.New(access), "memories": errors.New(memories)}
 	for name, c := range map[string]struct {
 		stopped []string
-		in      commands.SetAside
+		in      tenancy.SetAside
 		want    string // "" for another refusal: the position is that of no event
 	}{
-		"none named":                {nil, commands.SetAside{}, access},
-		"the one that fails":        {nil, commands.SetAside{Projection: "memories"}, memories},
-		"all":                       {[]string{"datapoints"}, commands.SetAside{Projection: "all"}, access},
-		"another one":               {nil, commands.SetAside{Projection: "datapoints"}, ""},
-		"those that it has stopped": {[]string{"datapoints"}, commands.SetAside{}, ""},
+		"none named":                {nil, tenancy.SetAside{}, access},
+		"the one that fails":        {nil, tenancy.SetAside{Projection: "memories"}, memories},
+		"all":                       {[]string{"datapoints"}, tenancy.SetAside{Projection: "all"}, access},
+		"another one":               {nil, tenancy.SetAside{Projection: "datapoints"}, ""},
+		"those that it has stopped": {[]string{"datapoints"}, tenancy.SetAside{}, ""},
 	} {
-		asides := commands.EventAsides{
-			Journal: commands.NewJournal(
+		asides := tenancy.EventAsides{
+			Journal: engine.NewJournal(
 				eventstoretest.NewMemory(), eventstoretest.Codec(t), slog.New(slog.DiscardHandler),
 			),
 			Projections: &fakeProjections{stopped: c.stopped, outside: outside},
 			IsStuck:     func(eventstore.Position) bool { return false },
 		}
 		c.in.Position, c.in.Reason, c.in.Force = 7, "to go on", true
-		_, err := asides.SetAside(t.Context(), commands.Call{}, c.in)
+		_, err := asides.SetAside(t.Context(), engine.Call{}, c.in)
 		want := "there is no event at this position: 7"
 		if c.want != "" {
 			want = "the event at position 7 is not the cause, so it cannot be set aside, also not with --force: " + c.want +

@@ -9,7 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
 
-	"github.com/annals-project/annals/commands"
+	"github.com/annals-project/annals/commands/people"
 	"github.com/annals-project/annals/domain/audit"
 	"github.com/annals-project/annals/domain/organization"
 	"github.com/annals-project/annals/domain/stream"
@@ -26,7 +26,7 @@ type visitQueue struct {
 	lost    int
 }
 
-// Take implements the queue of commands.Visits.
+// Take implements the queue of people.Visits.
 func (q *visitQueue) Take(
 	ctx context.Context, _ time.Time, do func(context.Context, visits.Entry) error,
 ) (bool, error) {
@@ -45,9 +45,9 @@ func (q *visitQueue) Take(
 }
 
 // visitors appends the visits of a queue. Everybody is a member of some organizations.
-func (w *fixture) visitors(q *visitQueue, organizations ...uuid.UUID) *commands.Visits {
+func (w *fixture) visitors(q *visitQueue, organizations ...uuid.UUID) *people.Visits {
 	members := func(context.Context, uuid.UUID) ([]uuid.UUID, error) { return organizations, nil }
-	return &commands.Visits{Journal: w.log, Queue: q, MembersOf: members, Now: w.log.Now}
+	return &people.Visits{Journal: w.log, Queue: q, MembersOf: members, Now: w.log.Now}
 }
 
 func (w *fixture) visited(organization, person uuid.UUID, at time.Time) []eventstore.DecodedEvent {
@@ -145,7 +145,7 @@ func TestSettleVisits_OfARemovedPerson(t *testing.T) {
 	ever := eventstoretest.All(t, w.store, 0)
 	settle := func(organization uuid.UUID) bool {
 		t.Helper()
-		ended, err := w.log.SettleVisits(t.Context(), work.Visits{
+		ended, err := people.SettleVisits(t.Context(), w.log, work.Visits{
 			Stream: stream.VisitsName(organization, ana, at.UTC().Format("2006-01")), Organization: organization, Person: ana,
 		}, at)
 		if err != nil {
@@ -195,7 +195,7 @@ func TestSettleVisits_AfterTheTimeOfTheOrganization(t *testing.T) {
 	}
 	settle := func(now time.Time) bool {
 		t.Helper()
-		ended, err := w.log.SettleVisits(t.Context(), work.Visits{
+		ended, err := people.SettleVisits(t.Context(), w.log, work.Visits{
 			Stream: stream.VisitsName(of, ana, "2026-02"), Organization: of, Person: ana,
 		}, now)
 		if err != nil {

@@ -10,6 +10,8 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/annals-project/annals/commands"
+	"github.com/annals-project/annals/commands/engine"
+	"github.com/annals-project/annals/commands/tenancy"
 	"github.com/annals-project/annals/domain/limit"
 	"github.com/annals-project/annals/domain/metering"
 	"github.com/annals-project/annals/domain/webhook"
@@ -33,7 +35,7 @@ func withWebhooks(t *testing.T) (*fixture, *vault) {
 	return w, v
 }
 
-func (w *fixture) createWebhook(s webhook.Settings) commands.WebhookReceipt {
+func (w *fixture) createWebhook(s webhook.Settings) tenancy.WebhookReceipt {
 	w.t.Helper()
 	receipt, err := w.CreateWebhook(w.t.Context(), w.call, s)
 	if err != nil {
@@ -46,7 +48,7 @@ var anyText = webhook.Settings{Name: "Tickets", ContentPath: "$.text"}
 
 func TestCreateWebhook_TwentyAProject(t *testing.T) {
 	w, v := withWebhooks(t)
-	var first commands.WebhookReceipt
+	var first tenancy.WebhookReceipt
 	for n := range limit.Webhooks {
 		made := w.createWebhook(anyText)
 		if n == 0 {
@@ -125,7 +127,7 @@ func TestWebhook_Unknown(t *testing.T) {
 	other := w.call
 	other.Principal.Project.ID = uuid.New() // a neighbour's
 	for _, c := range []struct {
-		call commands.Call
+		call engine.Call
 		id   string
 	}{{w.call, "whk_unknown"}, {other, made.ID}} {
 		wantFault(t, w.ChangeWebhook(t.Context(), c.call, c.id, anyText), "not-found")

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"unicode/utf8"
 
-	"github.com/annals-project/annals/commands"
+	"github.com/annals-project/annals/commands/ingest"
 	"github.com/annals-project/annals/domain/datapoint"
 	"github.com/annals-project/annals/domain/fault"
 	"github.com/annals-project/annals/domain/rawjson"
@@ -74,7 +74,7 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-func keeps(t *testing.T, in commands.DataPoint) {
+func keeps(t *testing.T, in ingest.DataPoint) {
 	t.Helper()
 	if strings.TrimSpace(in.Content) == "" || !utf8.ValidString(in.Content) || len(in.Content) > 16<<20 {
 		t.Fatalf("content %q", in.Content)

@@ -13,7 +13,8 @@ import (
 	"github.com/labstack/echo/v4"
 
 	client "github.com/annals-project/annals/client"
-	"github.com/annals-project/annals/commands"
+	"github.com/annals-project/annals/commands/engine"
+	identitycmd "github.com/annals-project/annals/commands/identities"
 	"github.com/annals-project/annals/domain/audience"
 	"github.com/annals-project/annals/domain/fault"
 	"github.com/annals-project/annals/domain/identity"
@@ -27,13 +28,13 @@ import (
 // identityCommands changes the directory of a project. Every later recall uses an answered change.
 type identityCommands interface {
 	PutIdentity(
-		ctx context.Context, call commands.Call, name string, traits map[string]string,
-	) (commands.IdentityReceipt, error)
+		ctx context.Context, call engine.Call, name string, traits map[string]string,
+	) (identitycmd.IdentityReceipt, error)
 	PatchIdentity(
-		ctx context.Context, call commands.Call, name string, set map[string]string, removed []string,
-	) (commands.IdentityReceipt, error)
-	DeleteIdentity(ctx context.Context, call commands.Call, name string) error
-	BulkIdentities(ctx context.Context, call commands.Call, rows []identity.Row) ([]commands.IdentityStatus, error)
+		ctx context.Context, call engine.Call, name string, set map[string]string, removed []string,
+	) (identitycmd.IdentityReceipt, error)
+	DeleteIdentity(ctx context.Context, call engine.Call, name string) error
+	BulkIdentities(ctx context.Context, call engine.Call, rows []identity.Row) ([]identitycmd.IdentityStatus, error)
 }
 
 // lastSeenReader returns when a record created at createdAt was last seen, nil if not since.
@@ -112,7 +113,7 @@ func (a identityAPI) bulk(c echo.Context) error {
 	}{identityStatusesOf(statuses)})
 }
 
-func (a identityAPI) show(c echo.Context, r commands.IdentityReceipt) error {
+func (a identityAPI) show(c echo.Context, r identitycmd.IdentityReceipt) error {
 	seen, err := a.lastSeen.LastSeen(c.Request().Context(), httpx.Principal(c).Project, r.ID, r.CreatedAt)
 	if err != nil {
 		return err
@@ -281,9 +282,9 @@ func rowOf(f fields.Object, i int) (row identity.Row, err error) {
 
 // audienceCommands changes the audiences of a project. Every later read shows an answered change.
 type audienceCommands interface {
-	PutAudience(ctx context.Context, call commands.Call, in commands.AudiencePut) (commands.AudienceReceipt, error)
-	DeleteAudience(ctx context.Context, call commands.Call, slug string) error
-	RecomputeAudience(ctx context.Context, call commands.Call, slug string) (commands.AudienceReceipt, error)
+	PutAudience(ctx context.Context, call engine.Call, in identitycmd.AudiencePut) (identitycmd.AudienceReceipt, error)
+	DeleteAudience(ctx context.Context, call engine.Call, slug string) error
+	RecomputeAudience(ctx context.Context, call engine.Call, slug string) (identitycmd.AudienceReceipt, error)
 }
 
 // audienceViewer returns an audience as GET /api/v1/audiences/:slug does; ok is false if the
@@ -303,7 +304,7 @@ func (a audienceAPI) put(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	in, err := httpx.Decode(c, limit.AudienceBody, audienceNames, func(f fields.Object) (commands.AudiencePut, error) {
+	in, err := httpx.Decode(c, limit.AudienceBody, audienceNames, func(f fields.Object) (identitycmd.AudiencePut, error) {
 		return audienceOf(slug, f)
 	})
 	if err != nil {
@@ -368,15 +369,15 @@ var (
 // audience-slug-reserved, audience-kind-invalid, audience-kind-mismatch, invalid-request about name
 // and identities or for misspelt names, audience-limit-reached for too many of them, and audience-rule-invalid for
 // an invalid rule.
-func audienceOf(slug string, f fields.Object) (commands.AudiencePut, error) {
-	in := commands.AudiencePut{Slug: slug}
+func audienceOf(slug string, f fields.Object) (identitycmd.AudiencePut, error) {
+	in := identitycmd.AudiencePut{Slug: slug}
 	if f.Has("kind") {
 		kind, _ := rawjson.Text(f.Raw("kind")) // a kind of another type is missing
 		in.Kind = audience.Kind(kind)
 	}
 	draft := audience.Draft{Slug: slug, Kind: in.Kind, HasIdentities: f.Has("identities"), HasRule: f.Has("rule")}
 	if err := draft.Check(); err != nil {
-		return commands.AudiencePut{}, err
+		return identitycmd.AudiencePut{}, err
 	}
 	in.Name = f.Name("name", 1, limit.AudienceName)
 	err := f.Err()

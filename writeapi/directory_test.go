@@ -15,7 +15,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
 
-	"github.com/annals-project/annals/commands"
+	"github.com/annals-project/annals/commands/engine"
+	"github.com/annals-project/annals/commands/identities"
 	"github.com/annals-project/annals/domain/audience"
 	"github.com/annals-project/annals/domain/fault"
 	"github.com/annals-project/annals/domain/identity"
@@ -39,12 +40,12 @@ type directory struct {
 	rows    []identity.Row
 }
 
-func (d *directory) receipt(name string, traits map[string]string) commands.IdentityReceipt {
+func (d *directory) receipt(name string, traits map[string]string) identities.IdentityReceipt {
 	at := time.Date(2026, 11, 21, 9, 0, 0, 123456000, time.UTC)
 	if traits == nil {
 		traits = map[string]string{}
 	}
-	return commands.IdentityReceipt{
+	return identities.IdentityReceipt{
 		ID:        uuid.New(),
 		Identity:  name,
 		Traits:    traits,
@@ -61,26 +62,27 @@ func (d *directory) note(what, name string, set map[string]string, removed []str
 }
 
 func (d *directory) PutIdentity(
-	_ context.Context, _ commands.Call, name string, traits map[string]string,
-) (commands.IdentityReceipt, error) {
+	_ context.Context, _ engine.Call, name string, traits map[string]string,
+) (identities.IdentityReceipt, error) {
 	return d.receipt(name, traits), d.note("put", name, traits, nil)
 }
 
 func (d *directory) PatchIdentity(
-	_ context.Context, _ commands.Call, name string, set map[string]string, removed []string,
-) (commands.IdentityReceipt, error) {
+	_ context.Context, _ engine.Call, name string, set map[string]string, removed []string,
+) (identities.IdentityReceipt, error) {
 	return d.receipt(name, set), d.note("patch", name, set, removed)
 }
 
-func (d *directory) DeleteIdentity(_ context.Context, _ commands.Call, name string) error {
+func (d *directory) DeleteIdentity(_ context.Context, _ engine.Call, name string) error {
 	return d.note("delete", name, nil, nil)
 }
 
 func (d *directory) BulkIdentities(
-	_ context.Context, _ commands.Call, rows []identity.Row,
-) ([]commands.IdentityStatus, error) {
+	_ context.Context, _ engine.Call, rows []identity.Row,
+) ([]identities.IdentityStatus, error) {
 	d.rows = rows
-	return []commands.IdentityStatus{{Identity: rows[0].Identity, Status: identity.Created}}, d.note("bulk", "", nil, nil)
+	return []identities.IdentityStatus{{Identity: rows[0].Identity, Status: identity.Created}}, d.note("bulk", "", nil,
+		nil)
 }
 
 func (d *directory) LastSeen(context.Context, auth.Project, uuid.UUID, time.Time) (*time.Time, error) {
@@ -310,33 +312,33 @@ type fakeAudiences struct {
 	created bool
 	gone    bool
 	calls   int
-	call    commands.Call
-	put     commands.AudiencePut
+	call    engine.Call
+	put     identities.AudiencePut
 	slug    string
 	shown   auth.Project
 }
 
-func (k *fakeAudiences) note(call commands.Call, slug string) error {
+func (k *fakeAudiences) note(call engine.Call, slug string) error {
 	k.calls++
 	k.call, k.slug = call, slug
 	return k.err
 }
 
 func (k *fakeAudiences) PutAudience(
-	_ context.Context, call commands.Call, in commands.AudiencePut,
-) (commands.AudienceReceipt, error) {
+	_ context.Context, call engine.Call, in identities.AudiencePut,
+) (identities.AudienceReceipt, error) {
 	k.put = in
-	return commands.AudienceReceipt{ID: uuid.New(), Slug: in.Slug, Created: k.created}, k.note(call, in.Slug)
+	return identities.AudienceReceipt{ID: uuid.New(), Slug: in.Slug, Created: k.created}, k.note(call, in.Slug)
 }
 
-func (k *fakeAudiences) DeleteAudience(_ context.Context, call commands.Call, slug string) error {
+func (k *fakeAudiences) DeleteAudience(_ context.Context, call engine.Call, slug string) error {
 	return k.note(call, slug)
 }
 
 func (k *fakeAudiences) RecomputeAudience(
-	_ context.Context, call commands.Call, slug string,
-) (commands.AudienceReceipt, error) {
-	return commands.AudienceReceipt{ID: uuid.New(), Slug: slug}, k.note(call, slug)
+	_ context.Context, call engine.Call, slug string,
+) (identities.AudienceReceipt, error) {
+	return identities.AudienceReceipt{ID: uuid.New(), Slug: slug}, k.note(call, slug)
 }
 
 // ViewAudience implements audienceViewer.
@@ -361,7 +363,7 @@ func TestPutAudience(t *testing.T) {
 	api.Call(http.MethodPut, "/api/v1/audiences/leads", apitest.ProjectKey, `{"kind":"fixed","name":"The leads","identities":["bo","ana","bo"],"rule":null}`).
 		Want(t, 201, `"slug":"leads"`, `"memberCount":1`)
 	if name := "The leads"; !reflect.DeepEqual(
-		k.put, commands.AudiencePut{Slug: "leads", Name: &name, Kind: "fixed", Identities: []string{"bo", "ana"}},
+		k.put, identities.AudiencePut{Slug: "leads", Name: &name, Kind: "fixed", Identities: []string{"bo", "ana"}},
 	) ||
 		k.call.Principal != apitest.Principal ||
 		k.shown != apitest.Principal.Project {

@@ -11,7 +11,9 @@ import (
 	"github.com/labstack/echo/v4"
 
 	client "github.com/annals-project/annals/client"
-	"github.com/annals-project/annals/commands"
+	"github.com/annals-project/annals/commands/engine"
+	"github.com/annals-project/annals/commands/identities"
+	"github.com/annals-project/annals/commands/ingest"
 	"github.com/annals-project/annals/domain/datapoint"
 	"github.com/annals-project/annals/domain/fault"
 	"github.com/annals-project/annals/domain/limit"
@@ -47,7 +49,7 @@ func (a ingestAPI) single(c echo.Context) error {
 
 // send is the body of a send, single or batch, with its idempotency key, "" for none.
 type send struct {
-	items []commands.DataPoint
+	items []ingest.DataPoint
 	key   string
 }
 
@@ -57,7 +59,7 @@ var singleNames = fields.DataPointNames.With("idempotencyKey")
 // singleOf reads the body of a single send: a data point and its idempotency key.
 func singleOf(f fields.Object) (send, error) {
 	in, err := fields.DataPointOf(f)
-	return send{[]commands.DataPoint{in}, keyOf(f)}, cmp.Or(err, checkSize("the content", len(in.Content)))
+	return send{[]ingest.DataPoint{in}, keyOf(f)}, cmp.Or(err, checkSize("the content", len(in.Content)))
 }
 
 // keyOf returns the idempotency key, "" for none.
@@ -80,7 +82,7 @@ func checkSize(what string, size int) error {
 
 // receiptStatus returns 202 if something is queued, 200 if nothing is left to do.
 func receiptStatus(status string) int {
-	if status == commands.StatusQueued {
+	if status == ingest.StatusQueued {
 		return http.StatusAccepted
 	}
 	return http.StatusOK
@@ -96,7 +98,7 @@ func (a ingestAPI) retry(c echo.Context) error {
 		return err
 	}
 	httpx.NoteOf(c).IngestionID = id
-	return c.JSON(http.StatusAccepted, client.Retried{IngestionID: id.String(), Status: commands.StatusQueued})
+	return c.JSON(http.StatusAccepted, client.Retried{IngestionID: id.String(), Status: ingest.StatusQueued})
 }
 
 // batch is POST /api/v1/ingest/batch.
@@ -159,7 +161,7 @@ func batchOf(f fields.Object) (batch send, err error) {
 }
 
 // checkDistinct refuses a source id that occurs twice, also one derived from the content.
-func checkDistinct(items []commands.DataPoint) error {
+func checkDistinct(items []ingest.DataPoint) error {
 	first := make(map[string]int, len(items))
 	for i, item := range items {
 		id := datapoint.Digest([]byte(item.Content))
@@ -254,7 +256,7 @@ func deletionOf(f fields.Object) ([]string, error) {
 
 // eventReceiver ingests events of webhooks.
 type eventReceiver interface {
-	ReceiveEvent(ctx context.Context, call commands.Call, eventID string, body []byte) (commands.EventReceipt, error)
+	ReceiveEvent(ctx context.Context, call engine.Call, eventID string, body []byte) (ingest.EventReceipt, error)
 }
 
 type webhookAPI struct {
@@ -294,7 +296,7 @@ func (a webhookAPI) receive(c echo.Context) error {
 	return c.JSON(http.StatusAccepted, view)
 }
 
-// receiptView is the JSON of a commands.Receipt.
+// receiptView is the JSON of a ingest.Receipt.
 type receiptView struct {
 	ProjectID    int64     `json:"projectId"`
 	IngestionID  uuid.UUID `json:"ingestionId"`
@@ -304,7 +306,7 @@ type receiptView struct {
 	CreditTenths int64     `json:"-"`
 }
 
-// batchReceiptView is the JSON of a commands.BatchReceipt.
+// batchReceiptView is the JSON of a ingest.BatchReceipt.
 type batchReceiptView struct {
 	ProjectID   int64                `json:"projectId"`
 	IngestionID uuid.UUID            `json:"ingestionId"`
@@ -313,7 +315,7 @@ type batchReceiptView struct {
 	Items       []client.ItemReceipt `json:"items"`
 }
 
-func batchReceiptOf(r commands.BatchReceipt) batchReceiptView {
+func batchReceiptOf(r ingest.BatchReceipt) batchReceiptView {
 	v := batchReceiptView{
 		ProjectID: r.ProjectID, IngestionID: r.IngestionID, Status: r.Status, Unchanged: r.Unchanged,
 		Items: make([]client.ItemReceipt, len(r.Items)),
@@ -324,13 +326,13 @@ func batchReceiptOf(r commands.BatchReceipt) batchReceiptView {
 	return v
 }
 
-// deletionReceiptView is the JSON of a commands.DeletionReceipt.
+// deletionReceiptView is the JSON of a ingest.DeletionReceipt.
 type deletionReceiptView struct {
 	OperationID uuid.UUID `json:"operationId"`
 	IDs         []string  `json:"ids"`
 }
 
-func identityStatusesOf(list []commands.IdentityStatus) []client.BulkStatus {
+func identityStatusesOf(list []identities.IdentityStatus) []client.BulkStatus {
 	views := make([]client.BulkStatus, len(list))
 	for i, s := range list {
 		views[i] = client.BulkStatus(s)
@@ -356,7 +358,7 @@ func noteSources(c echo.Context, sourceIDs ...string) {
 }
 
 // noteItems records what was read of a refused send.
-func noteItems(c echo.Context, items ...commands.DataPoint) {
+func noteItems(c echo.Context, items ...ingest.DataPoint) {
 	for _, in := range items {
 		switch {
 		case in.ID != nil:
@@ -371,7 +373,7 @@ func noteItems(c echo.Context, items ...commands.DataPoint) {
 }
 
 // authorOf returns the author that all items share, nil if they differ.
-func authorOf(items []commands.DataPoint) *string {
+func authorOf(items []ingest.DataPoint) *string {
 	if len(items) == 0 || items[0].Identity == nil {
 		return nil
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
 
-	"github.com/annals-project/annals/commands"
+	"github.com/annals-project/annals/commands/ingest"
 	"github.com/annals-project/annals/domain/datapoint"
 	"github.com/annals-project/annals/domain/fault"
 	"github.com/annals-project/annals/internal/apitest"
@@ -27,14 +27,14 @@ func text(n int) string { return strings.Repeat("€", n) }
 func TestSingle_DecodesFields(t *testing.T) {
 	for name, c := range map[string]struct {
 		body string
-		want commands.DataPoint
+		want ingest.DataPoint
 		key  string
 	}{
-		"content only": {`{"content":"Anna likes tea"}`, commands.DataPoint{Content: "Anna likes tea"}, ""},
+		"content only": {`{"content":"Anna likes tea"}`, ingest.DataPoint{Content: "Anna likes tea"}, ""},
 		"everything": {
 			`{"content":" tea\n","id":"call-1","label":"Call","timestamp":"2026-11-20T10:00:00.1234567+02:00","metadata":{"b":1.50,"a":[null]},` +
 				`"audience":"team","identity":"ana","idempotencyKey":"k-1"}`,
-			commands.DataPoint{
+			ingest.DataPoint{
 				Content: " tea\n", ID: ptr("call-1"), Label: ptr("Call"), Timestamp: ptr(time.Date(2026, 11, 20, 8, 0, 0, 123456000, time.UTC)),
 				Metadata: json.RawMessage(`{"b":1.50,"a":[null]}`), Audience: ptr("team"), Identity: ptr("ana"),
 			},
@@ -42,18 +42,26 @@ func TestSingle_DecodesFields(t *testing.T) {
 		},
 		"null is omitted, but for metadata": {
 			`{"content":"x","id":null,"label":null,"timestamp":null,"metadata":null,"audience":null,"identity":null,"idempotencyKey":null}`,
-			commands.DataPoint{Content: "x", Metadata: json.RawMessage("null")},
+			ingest.DataPoint{Content: "x", Metadata: json.RawMessage("null")},
 			"",
 		},
-		"unknown fields are ignored":       {`{"content":"x","projectId":7,"title":"y","key":"svc_sk_1"}`, commands.DataPoint{Content: "x"}, ""},
-		"the last of a field counts":       {`{"content":7,"content":"x","id":"a","id":"b"}`, commands.DataPoint{Content: "x", ID: ptr("b")}, ""},
-		"metadata has any names":           {`{"content":"x","metadata":{"Audience":1,"lable":{"contnet":2}}}`, commands.DataPoint{Content: "x", Metadata: json.RawMessage(`{"Audience":1,"lable":{"contnet":2}}`)}, ""},
-		"U+0000 in content and metadata":   {`{"content":"a\u0000b","metadata":"\u0000"}`, commands.DataPoint{Content: "a\x00b", Metadata: json.RawMessage(`"\u0000"`)}, ""},
-		"a surrogate pair":                 {`{"content":"\ud83d\udca1"}`, commands.DataPoint{Content: "💡"}, ""},
-		"an empty label is a label":        {`{"content":"x","label":""}`, commands.DataPoint{Content: "x", Label: ptr("")}, ""},
-		"ids keep their spaces":            {`{"content":"x","id":" a ","identity":" b "}`, commands.DataPoint{Content: "x", ID: ptr(" a "), Identity: ptr(" b ")}, ""},
-		"a date alone":                     {`{"content":"x","timestamp":"2025-06-03"}`, commands.DataPoint{Content: "x", Timestamp: ptr(time.Date(2025, 6, 3, 0, 0, 0, 0, time.UTC))}, ""},
-		"an audience that is none of ours": {`{"content":"x","audience":""}`, commands.DataPoint{Content: "x", Audience: ptr("")}, ""},
+		"unknown fields are ignored": {`{"content":"x","projectId":7,"title":"y","key":"svc_sk_1"}`,
+			ingest.DataPoint{Content: "x"}, ""},
+		"the last of a field counts": {`{"content":7,"content":"x","id":"a","id":"b"}`, ingest.DataPoint{Content: "x",
+			ID: ptr("b")}, ""},
+		"metadata has any names": {`{"content":"x","metadata":{"Audience":1,"lable":{"contnet":2}}}`,
+			ingest.DataPoint{Content: "x", Metadata: json.RawMessage(`{"Audience":1,"lable":{"contnet":2}}`)}, ""},
+		"U+0000 in content and metadata": {`{"content":"a\u0000b","metadata":"\u0000"}`,
+			ingest.DataPoint{Content: "a\x00b", Metadata: json.RawMessage(`"\u0000"`)}, ""},
+		"a surrogate pair": {`{"content":"\ud83d\udca1"}`, ingest.DataPoint{Content: "💡"}, ""},
+		"an empty label is a label": {`{"content":"x","label":""}`, ingest.DataPoint{Content: "x", Label: ptr("")},
+			""},
+		"ids keep their spaces": {`{"content":"x","id":" a ","identity":" b "}`, ingest.DataPoint{Content: "x",
+			ID: ptr(" a "), Identity: ptr(" b ")}, ""},
+		"a date alone": {`{"content":"x","timestamp":"2025-06-03"}`, ingest.DataPoint{Content: "x",
+			Timestamp: ptr(time.Date(2025, 6, 3, 0, 0, 0, 0, time.UTC))}, ""},
+		"an audience that is none of ours": {`{"content":"x","audience":""}`, ingest.DataPoint{Content: "x",
+			Audience: ptr("")}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := &fake{}
@@ -330,7 +338,7 @@ func TestBatch_DecodesFields(t *testing.T) {
 	f := &fake{}
 	serve(t, f).Call(http.MethodPost, "/api/v1/ingest/batch", apitest.ProjectKey,
 		`{"idempotencyKey":"k","items":[{"content":"b","id":"2","identity":"ana"},{"content":"a","metadata":null,"label":"L","idempotencyKey":"ignored"}]}`).Want(t, 202)
-	want := []commands.DataPoint{
+	want := []ingest.DataPoint{
 		{Content: "b", ID: ptr("2"), Identity: ptr("ana")},
 		{Content: "a", Label: ptr("L"), Metadata: []byte("null")},
 	}

@@ -7,7 +7,7 @@ import (
 	"github.com/labstack/echo/v4"
 
 	client "github.com/annals-project/annals/client"
-	"github.com/annals-project/annals/commands"
+	"github.com/annals-project/annals/commands/tenancy"
 	"github.com/annals-project/annals/domain/fault"
 	"github.com/annals-project/annals/domain/limit"
 	"github.com/annals-project/annals/domain/project"
@@ -51,7 +51,7 @@ func (a projectAPI) create(c echo.Context) error {
 }
 
 // projectOf returns a new project. Its credits are null if none are counted.
-func projectOf(r commands.ProjectReceipt) newProject {
+func projectOf(r tenancy.ProjectReceipt) newProject {
 	p := newProject{Slug: r.Slug, Name: r.Name, CreatedAt: r.CreatedAt}
 	if r.Metered {
 		p.MonthCredits = new(float64)

@@ -8,32 +8,34 @@ import (
 	"github.com/google/uuid"
 	"github.com/labstack/echo/v4"
 
-	"github.com/annals-project/annals/commands"
+	"github.com/annals-project/annals/commands/engine"
+	ingestcmd "github.com/annals-project/annals/commands/ingest"
+	"github.com/annals-project/annals/commands/tenancy"
 	"github.com/annals-project/annals/internal/auth"
 	"github.com/annals-project/annals/internal/httpx"
 )
 
 // ingester ingests data points. A key of "" is none.
 type ingester interface {
-	Ingest(ctx context.Context, call commands.Call, in commands.DataPoint, key string) (commands.Receipt, error)
+	Ingest(ctx context.Context, call engine.Call, in ingestcmd.DataPoint, key string) (ingestcmd.Receipt, error)
 	IngestBatch(
-		ctx context.Context, call commands.Call, items []commands.DataPoint, key string,
-	) (commands.BatchReceipt, error)
-	Retry(ctx context.Context, call commands.Call, id uuid.UUID) error
+		ctx context.Context, call engine.Call, items []ingestcmd.DataPoint, key string,
+	) (ingestcmd.BatchReceipt, error)
+	Retry(ctx context.Context, call engine.Call, id uuid.UUID) error
 }
 
 // deleter deletes what was sent, by send or by source id. The ids are checked and distinct, in the
 // order sent.
 type deleter interface {
-	DeleteSend(ctx context.Context, call commands.Call, id uuid.UUID) error
-	DeleteDataPoints(ctx context.Context, call commands.Call, ids []string) (commands.DeletionReceipt, error)
+	DeleteSend(ctx context.Context, call engine.Call, id uuid.UUID) error
+	DeleteDataPoints(ctx context.Context, call engine.Call, ids []string) (ingestcmd.DeletionReceipt, error)
 }
 
 // administrator changes the projects and keys of an organization.
 type administrator interface {
-	CreateProject(ctx context.Context, call commands.Call, name string) (commands.ProjectReceipt, error)
-	CreateKey(ctx context.Context, call commands.Call, slug, name string) (commands.KeyReceipt, error)
-	RevokeKey(ctx context.Context, call commands.Call, slug, keyID string) error
+	CreateProject(ctx context.Context, call engine.Call, name string) (tenancy.ProjectReceipt, error)
+	CreateKey(ctx context.Context, call engine.Call, slug, name string) (tenancy.KeyReceipt, error)
+	RevokeKey(ctx context.Context, call engine.Call, slug, keyID string) error
 }
 
 // Deps are the commands that the routes run.
@@ -83,9 +85,9 @@ func Register(e *echo.Echo, d Deps) {
 }
 
 // callOf returns the call of a request, for its command.
-func callOf(c echo.Context) commands.Call {
+func callOf(c echo.Context) engine.Call {
 	inner := httpx.InnerOf(c)
-	return commands.Call{
+	return engine.Call{
 		Principal: httpx.Principal(c), RequestID: httpx.RequestID(c), ReceivedAt: httpx.ReceivedAt(c),
 		Own: inner.Own, KeepsAudience: inner.KeepAudience, PrivateIfNew: inner.PrivateIfNew,
 		Placed: inner.Placed,

@@ -12,7 +12,9 @@ import (
 	"github.com/google/uuid"
 	"go.uber.org/goleak"
 
-	"github.com/annals-project/annals/commands"
+	"github.com/annals-project/annals/commands/engine"
+	"github.com/annals-project/annals/commands/ingest"
+	"github.com/annals-project/annals/commands/tenancy"
 	"github.com/annals-project/annals/internal/apitest"
 	"github.com/annals-project/annals/internal/httpx"
 	"github.com/annals-project/annals/readapi"
@@ -35,9 +37,9 @@ type fake struct {
 	unchanged bool
 
 	calls int
-	call  commands.Call
-	point commands.DataPoint
-	items []commands.DataPoint
+	call  engine.Call
+	point ingest.DataPoint
+	items []ingest.DataPoint
 	key   string
 	id    uuid.UUID
 	ids   []string
@@ -46,68 +48,68 @@ type fake struct {
 	keyID string
 }
 
-func (f *fake) note(call commands.Call) error {
+func (f *fake) note(call engine.Call) error {
 	f.calls++
 	f.call = call
 	return f.err
 }
 
 func (f *fake) Ingest(
-	_ context.Context, call commands.Call, in commands.DataPoint, key string,
-) (commands.Receipt, error) {
+	_ context.Context, call engine.Call, in ingest.DataPoint, key string,
+) (ingest.Receipt, error) {
 	f.point, f.key = in, key
-	r := commands.Receipt{ProjectID: 1, IngestionID: sendID, SourceID: "s1", Status: commands.StatusQueued}
+	r := ingest.Receipt{ProjectID: 1, IngestionID: sendID, SourceID: "s1", Status: ingest.StatusQueued}
 	if f.unchanged {
-		r.Status, r.Unchanged = commands.StatusCompleted, &yes
+		r.Status, r.Unchanged = ingest.StatusCompleted, &yes
 	}
 	return r, f.note(call)
 }
 
 func (f *fake) IngestBatch(
-	_ context.Context, call commands.Call, items []commands.DataPoint, key string,
-) (commands.BatchReceipt, error) {
+	_ context.Context, call engine.Call, items []ingest.DataPoint, key string,
+) (ingest.BatchReceipt, error) {
 	f.items, f.key = items, key
-	r := commands.BatchReceipt{ProjectID: 1, IngestionID: sendID, Status: commands.StatusQueued}
+	r := ingest.BatchReceipt{ProjectID: 1, IngestionID: sendID, Status: ingest.StatusQueued}
 	if f.unchanged {
-		r.Status, r.Unchanged = commands.StatusCompleted, &yes
+		r.Status, r.Unchanged = ingest.StatusCompleted, &yes
 	}
 	for i := range items {
-		r.Items = append(r.Items, commands.ItemReceipt{Ordinal: i, SourceID: "s", Status: r.Status, Unchanged: r.Unchanged})
+		r.Items = append(r.Items, ingest.ItemReceipt{Ordinal: i, SourceID: "s", Status: r.Status, Unchanged: r.Unchanged})
 	}
 	return r, f.note(call)
 }
 
-func (f *fake) Retry(_ context.Context, call commands.Call, id uuid.UUID) error {
+func (f *fake) Retry(_ context.Context, call engine.Call, id uuid.UUID) error {
 	f.id = id
 	return f.note(call)
 }
 
-func (f *fake) DeleteSend(_ context.Context, call commands.Call, id uuid.UUID) error {
+func (f *fake) DeleteSend(_ context.Context, call engine.Call, id uuid.UUID) error {
 	f.id = id
 	return f.note(call)
 }
 
-func (f *fake) DeleteDataPoints(_ context.Context, call commands.Call, ids []string) (commands.DeletionReceipt, error) {
+func (f *fake) DeleteDataPoints(_ context.Context, call engine.Call, ids []string) (ingest.DeletionReceipt, error) {
 	f.ids = ids
-	return commands.DeletionReceipt{OperationID: operationID, IDs: ids}, f.note(call)
+	return ingest.DeletionReceipt{OperationID: operationID, IDs: ids}, f.note(call)
 }
 
-func (f *fake) CreateProject(_ context.Context, call commands.Call, name string) (commands.ProjectReceipt, error) {
+func (f *fake) CreateProject(_ context.Context, call engine.Call, name string) (tenancy.ProjectReceipt, error) {
 	f.name = name
-	receipt := commands.ProjectReceipt{
+	receipt := tenancy.ProjectReceipt{
 		ID: uuid.New(), Slug: "my-project", Name: name, CreatedAt: call.ReceivedAt, Metered: name == "Metered",
 	}
 	return receipt, f.note(call)
 }
 
-func (f *fake) CreateKey(_ context.Context, call commands.Call, slug, name string) (commands.KeyReceipt, error) {
+func (f *fake) CreateKey(_ context.Context, call engine.Call, slug, name string) (tenancy.KeyReceipt, error) {
 	f.slug, f.name = slug, name
-	return commands.KeyReceipt{
+	return tenancy.KeyReceipt{
 		ID: "k1", Name: name, KeyPrefix: "svc_sk_0000", KeySuffix: "0009", CreatedAt: call.ReceivedAt, Key: "svc_sk_0000000000000000000000000000000000000009",
 	}, f.note(call)
 }
 
-func (f *fake) RevokeKey(_ context.Context, call commands.Call, slug, keyID string) error {
+func (f *fake) RevokeKey(_ context.Context, call engine.Call, slug, keyID string) error {
 	f.slug, f.keyID = slug, keyID
 	return f.note(call)
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/annals-project/annals/cmd/annals/internal/auditcli"
 	"github.com/annals-project/annals/cmd/annals/internal/operatorapi"
 	"github.com/annals-project/annals/cmd/annals/internal/server"
-	"github.com/annals-project/annals/commands"
+	"github.com/annals-project/annals/commands/tenancy"
 	"github.com/annals-project/annals/domain/registry"
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/eventstore/inspect"
@@ -214,7 +214,7 @@ func (c *EventsSetAsideCmd) Run(ctx context.Context, env *Env) error {
 		by = current.Username
 	}
 	setAside, err := operatorapi.SetAside.Call(ctx, server, operatorapi.SetAsideRequest{
-		SetAside: commands.SetAside{
+		SetAside: tenancy.SetAside{
 			Position: eventstore.Position(c.Position), Projection: c.Projection, Reason: c.Reason, Force: c.Force,
 		},
 		By: "operator " + by,

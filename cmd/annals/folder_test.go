@@ -18,7 +18,8 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/annals-project/annals/cmd/annals/internal/datafolder"
-	"github.com/annals-project/annals/commands"
+	"github.com/annals-project/annals/commands/engine"
+	"github.com/annals-project/annals/commands/tenancy"
 	"github.com/annals-project/annals/domain/registry"
 	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/eventstore"
@@ -343,9 +344,9 @@ func openedFolder(t *testing.T) (dir string, key []byte) {
 	store, err := esdb.Open(datafolder.ConnectTo(n, esdb.Config{Logger: quiet}))
 	must(err)
 	codec := eventstoretest.Codec(t)
-	must(commands.Bootstrap(
-		t.Context(), commands.NewJournal(store, codec, quiet),
-		commands.FirstStart{Organization: "Annals", HashKey: key, At: time.Now().UTC()},
+	must(tenancy.Bootstrap(
+		t.Context(), engine.NewJournal(store, codec, quiet),
+		tenancy.FirstStart{Organization: "Annals", HashKey: key, At: time.Now().UTC()},
 	))
 	must(store.Close())
 	must(n.Close())

@@ -12,7 +12,7 @@ import (
 
 	"github.com/annals-project/annals/cmd/annals/internal/operatorapi"
 	"github.com/annals-project/annals/cmd/annals/internal/server"
-	"github.com/annals-project/annals/commands"
+	"github.com/annals-project/annals/commands/tenancy"
 	"github.com/annals-project/annals/domain/instant"
 	"github.com/annals-project/annals/domain/metering"
 	"github.com/annals-project/annals/internal/amounts"
@@ -79,7 +79,7 @@ func (c *OrgCreateCmd) Run(ctx context.Context, env *Env) error {
 		return err
 	}
 	order := operatorapi.NewOrganization{
-		NewOrganization: commands.NewOrganization{Name: c.Name, Plan: metering.Plan(c.Plan), OwnerEmail: c.OwnerEmail},
+		NewOrganization: tenancy.NewOrganization{Name: c.Name, Plan: metering.Plan(c.Plan), OwnerEmail: c.OwnerEmail},
 		By:              by,
 	}
 	describe := func(b *strings.Builder, made tenants.Organization) {

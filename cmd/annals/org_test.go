@@ -14,7 +14,7 @@ import (
 	"github.com/annals-project/annals/cmd/annals/internal/datafolder"
 	"github.com/annals-project/annals/cmd/annals/internal/operatorapi"
 	"github.com/annals-project/annals/cmd/annals/internal/operatorapi/operatortest"
-	"github.com/annals-project/annals/commands"
+	"github.com/annals-project/annals/commands/tenancy"
 	"github.com/annals-project/annals/internal/amounts"
 	"github.com/annals-project/annals/internal/tenants"
 )
@@ -64,7 +64,7 @@ func organizationCommands() []operatorCommand {
 			tenants.Organization{ID: uuid.UUID{7}, Name: "Acme", Plan: "payg", Granted: "150000", ManagementKey: "svc_mk_x"},
 			tenants.Project{},
 			operatorapi.NewOrganization{
-				NewOrganization: commands.NewOrganization{Name: "Acme", Plan: "payg", OwnerEmail: "a@b.c"}, By: "somebody",
+				NewOrganization: tenancy.NewOrganization{Name: "Acme", Plan: "payg", OwnerEmail: "a@b.c"}, By: "somebody",
 			},
 			"organization \"Acme\" (07000000-0000-0000-0000-000000000000) is created, on plan payg\nstarting credits: 150000\nmanagement key, shown only now: svc_mk_x\n",
 		},
@@ -73,7 +73,7 @@ func organizationCommands() []operatorCommand {
 			tenants.Organization{ID: uuid.UUID{7}, Name: "Acme", Plan: "self-hosted", ManagementKey: "svc_mk_x", Warning: "late"},
 			tenants.Project{},
 			operatorapi.NewOrganization{
-				NewOrganization: commands.NewOrganization{Name: "Acme", Plan: "self-hosted"}, By: "somebody",
+				NewOrganization: tenancy.NewOrganization{Name: "Acme", Plan: "self-hosted"}, By: "somebody",
 			},
 			"organization \"Acme\" (07000000-0000-0000-0000-000000000000) is created, on plan self-hosted\nmanagement key, shown only now: svc_mk_x\nwarning: late\n",
 		},
@@ -154,7 +154,7 @@ func projectCommands() []operatorCommand {
 			tenants.Project{Slug: "one", IngestionCap: number(500), CreditCap: decimal("0.1")},
 			operatorapi.CapsRequest{
 				Target: only, Slug: "one",
-				Caps: commands.Caps{SetIngestion: true, Ingestion: number(500), SetCredit: true, CreditTenths: number(1)},
+				Caps: tenancy.Caps{SetIngestion: true, Ingestion: number(500), SetCredit: true, CreditTenths: number(1)},
 			},
 			"project one: ingestion cap 500, credit cap 0.1\n",
 		},
@@ -162,7 +162,7 @@ func projectCommands() []operatorCommand {
 			"project caps one --credit-cap none --org acme",
 			tenants.Organization{},
 			tenants.Project{Slug: "one", IngestionCap: number(0)},
-			operatorapi.CapsRequest{Target: acme, Slug: "one", Caps: commands.Caps{SetCredit: true}},
+			operatorapi.CapsRequest{Target: acme, Slug: "one", Caps: tenancy.Caps{SetCredit: true}},
 			"project one: ingestion cap 0, credit cap none\n",
 		},
 	}

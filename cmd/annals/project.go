@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/annals-project/annals/cmd/annals/internal/operatorapi"
-	"github.com/annals-project/annals/commands"
+	"github.com/annals-project/annals/commands/tenancy"
 	"github.com/annals-project/annals/internal/amounts"
 	"github.com/annals-project/annals/internal/tenants"
 )
@@ -134,7 +134,7 @@ func (c *ProjectCapsCmd) Run(ctx context.Context, env *Env) error {
 		return err
 	}
 	in := operatorapi.CapsRequest{
-		Target: target, Slug: c.Slug, Caps: commands.Caps{SetIngestion: c.IngestionCap != "", SetCredit: c.CreditCap != ""},
+		Target: target, Slug: c.Slug, Caps: tenancy.Caps{SetIngestion: c.IngestionCap != "", SetCredit: c.CreditCap != ""},
 	}
 	if in.SetIngestion {
 		in.Ingestion, err = amounts.Cap(c.IngestionCap)

@@ -14,7 +14,7 @@ import (
 
 	"github.com/annals-project/annals/cmd/annals/internal/operatorapi"
 	"github.com/annals-project/annals/cmd/annals/internal/operatorapi/operatortest"
-	"github.com/annals-project/annals/commands"
+	"github.com/annals-project/annals/commands/engine"
 	"github.com/annals-project/annals/internal/tenants"
 )
 
@@ -49,7 +49,7 @@ func serveTenancy(t *testing.T) (flags TenancyFlags, asked *operatorapi.TenancyR
 func returnsTenancy[Out any](
 	asked *operatorapi.TenancyRequest, o operatorapi.Operation[operatorapi.TenancyRequest, Out], out Out,
 ) operatorapi.Route {
-	return o.ServeAs(time.Now, func(_ context.Context, call commands.Call, in operatorapi.TenancyRequest) (Out, error) {
+	return o.ServeAs(time.Now, func(_ context.Context, call engine.Call, in operatorapi.TenancyRequest) (Out, error) {
 		*asked = in
 		asked.By = call.Principal.Name()
 		return out, nil

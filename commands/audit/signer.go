@@ -1,22 +1,32 @@
+// Package audit signs checkpoints of the audit trees, and copies them to where the operator of the service cannot
+// change them: to an anchor, and to witnesses.
 package audit
 
 import (
+	"bytes"
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
 	"slices"
+	"strconv"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/transparency-dev/formats/log"
+	"golang.org/x/mod/sumdb/note"
 	"golang.org/x/mod/sumdb/tlog"
 
 	"github.com/annals-project/annals/domain/audit"
 	"github.com/annals-project/annals/domain/event"
+	"github.com/annals-project/annals/domain/fault"
 	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/eventstore"
+	"github.com/annals-project/annals/eventstore/backoff"
 	"github.com/annals-project/annals/internal/checkpoints"
 	"github.com/annals-project/annals/internal/panics"
 )
@@ -299,4 +309,195 @@ func (s *Signer) dropRetired(ctx context.Context, list []prepared) error {
 		return nil
 	}
 	return s.Kept.DropKeys(ctx, ids)
+}
+
+// Tree is the state of the tree of an organization, zero for that of the deployment.
+type Tree struct {
+	Organization uuid.UUID
+	// Size is how many leaves it has, Position that of the event of the last one.
+	Size     int64
+	Position eventstore.Position
+	// Since is the time of the first event that no checkpoint covers, those of checkpoints aside.
+	Since time.Time
+	// Origin and Verifiers are those of the newest origin, its keys in their order. "" and none before the first key.
+	Origin    string
+	Verifiers []string
+	// Checkpoint is the newest signed note, with the signatures of witnesses that came since, and CheckpointSize its
+	// size. "" and 0 before the first.
+	Checkpoint     string
+	CheckpointSize int64
+}
+
+// Trees read the trees, which the projection audit keeps.
+type Trees interface {
+	Tree(ctx context.Context, organization uuid.UUID) (t Tree, ok bool, err error)
+	// Trees returns at most limit trees after that of an organization, by id; nil is before the first.
+	Trees(ctx context.Context, after *uuid.UUID, limit int) ([]Tree, error)
+	// Due returns at most limit trees with something that no checkpoint covers, those that wait longest first.
+	Due(ctx context.Context, limit int) ([]Tree, error)
+	Reader(ctx context.Context, organization uuid.UUID) tlog.HashReader
+	// Tile returns a tile of C2SP tlog-tiles; level -1 is the entries. ok is false if the tree is smaller.
+	Tile(ctx context.Context, organization uuid.UUID, level int, n int64, width int) (tile []byte, ok bool, err error)
+}
+
+// parse reads a checkpoint without a look at its signatures.
+func parse(signed string) (c log.Checkpoint, root tlog.Hash, err error) {
+	if _, err := c.Unmarshal([]byte(signed)); err != nil {
+		return c, root, err
+	}
+	if copy(root[:], c.Hash) != len(c.Hash) || len(c.Hash) != tlog.HashSize {
+		return c, root, fmt.Errorf("the root of a checkpoint has %d bytes", len(c.Hash))
+	}
+	return c, root, nil
+}
+
+// sign makes a checkpoint. The name of each key is the origin.
+func sign(origin string, size int64, root tlog.Hash, keys []note.Signer) ([]byte, error) {
+	text := log.Checkpoint{Origin: origin, Size: uint64(size), Hash: bytes.Clone(root[:])}.Marshal()
+	return note.Sign(&note.Note{Text: string(text)}, keys...)
+}
+
+// errSealed reports a key that another seal key seals.
+var errSealed = errors.New("its key is sealed with a seal key that this process does not have: see ANNALS_SEAL_KEY")
+
+// keys are those that sign the next checkpoint of a tree.
+type keys struct {
+	signers []note.Signer
+	// missing reports that the tree has no key yet, or one that is not here: an origin begins.
+	missing bool
+	// retired are those that sign nothing any more.
+	retired []uuid.UUID
+}
+
+// chooseKeys returns the keys that sign the next checkpoint: the newest of the origin and, until that has signed one,
+// those before it from the one that signed the last on. So a reader that knows one key learns of the next.
+func chooseKeys(t Tree, held []checkpoints.Key) (k keys, err error) {
+	if len(t.Verifiers) == 0 {
+		return keys{missing: true}, nil
+	}
+	from, err := lastSigner(t)
+	if err != nil {
+		return k, err
+	}
+	for _, verifier := range t.Verifiers[from:] {
+		i := slices.IndexFunc(held, func(h checkpoints.Key) bool { return h.Origin == t.Origin && h.Verifier == verifier })
+		if i < 0 {
+			return keys{missing: true}, nil
+		}
+		if held[i].Signer == "" {
+			return k, errSealed
+		}
+		signer, err := note.NewSigner(held[i].Signer)
+		if err != nil {
+			return k, fmt.Errorf("key %s: %w", verifier, err)
+		}
+		k.signers = append(k.signers, signer)
+	}
+	if len(k.signers) > 1 {
+		return k, nil
+	}
+	for _, h := range held {
+		if h.Origin != t.Origin || slices.Contains(t.Verifiers[:from], h.Verifier) {
+			k.retired = append(k.retired, h.ID)
+		}
+	}
+	return k, nil
+}
+
+// lastSigner returns which of the keys of a tree is the last that signed its newest checkpoint, the first one if none
+// did.
+func lastSigner(t Tree) (from int, err error) {
+	if t.Checkpoint == "" {
+		return 0, nil
+	}
+	for i, verifier := range t.Verifiers {
+		v, err := note.NewVerifier(verifier)
+		if err != nil {
+			return 0, fmt.Errorf("key %s: %w", verifier, err)
+		}
+		if n, err := note.Open([]byte(t.Checkpoint), note.VerifierList(v)); err == nil && len(n.Sigs) > 0 {
+			from = i
+		}
+	}
+	return from, nil
+}
+
+// begin adds the first key of an origin, which follows what a tree had. A key of it that no event names, since a
+// process ended in between, is taken first.
+func (s *Signer) begin(
+	ctx context.Context, t Tree, held []checkpoints.Key, after eventstore.Revision,
+) (verifier string, err error) {
+	log, err := s.LogID(ctx)
+	if err != nil {
+		return "", err
+	}
+	number := 1
+	if t.Origin != "" {
+		if number, err = strconv.Atoi(t.Origin[strings.LastIndexByte(t.Origin, '/')+1:]); err != nil {
+			return "", fmt.Errorf("the origin %q has no number", t.Origin)
+		}
+		number++
+	}
+	return s.addKey(ctx, t, held, audit.Origin(log, t.Organization, number), t.Checkpoint, after)
+}
+
+func (s *Signer) addKey(
+	ctx context.Context, t Tree, held []checkpoints.Key, origin, former string, after eventstore.Revision,
+) (verifier string, err error) {
+	i := slices.IndexFunc(held, func(h checkpoints.Key) bool {
+		return h.Origin == origin && h.Signer != "" && !slices.Contains(t.Verifiers, h.Verifier)
+	})
+	if i >= 0 {
+		verifier = held[i].Verifier
+	} else {
+		k := checkpoints.Key{ID: uuid.New(), Organization: t.Organization, Origin: origin}
+		if k.Signer, k.Verifier, err = note.GenerateKey(rand.Reader, origin); err != nil {
+			return "", err
+		}
+		if err := s.Kept.AddKey(ctx, k); err != nil {
+			return "", err
+		}
+		verifier = k.Verifier
+	}
+	e := audit.KeyAdded{OrganizationID: t.Organization, Origin: origin, Verifier: verifier, Former: former}
+	_, err = s.Journal.Append(ctx, stream.Name(stream.Audit, t.Organization), after, event.NewMeta(principal, s.Now()), e)
+	return verifier, err
+}
+
+// Rotate adds a key to the tree of an organization and returns its public part. The next checkpoint is signed by the
+// former key too, later ones by this one alone.
+func (s *Signer) Rotate(ctx context.Context, organization uuid.UUID) (verifier string, err error) {
+	if s.Kept.Sealer == nil {
+		return "", fault.New(fault.Conflict, fault.CodeConflict, "this process has no seal key: set ANNALS_SEAL_KEY")
+	}
+	ctx, cancel := context.WithTimeout(ctx, treeLimit)
+	defer cancel()
+	for pause := backoff.Conflict(); ; {
+		verifier, err = s.rotate(ctx, organization)
+		if !errors.Is(err, errNotYet) && !errors.Is(err, eventstore.ErrConflict) {
+			return verifier, err
+		}
+		if pause.Wait(ctx) != nil {
+			return "", fault.New(fault.Unavailable, fault.CodeServiceUnavailable, "%v; retry", err)
+		}
+	}
+}
+
+func (s *Signer) rotate(ctx context.Context, organization uuid.UUID) (verifier string, err error) {
+	t, ok, err := s.Trees.Tree(ctx, organization)
+	if err != nil {
+		return "", err
+	}
+	if !ok || t.Origin == "" {
+		return "", fault.New(fault.Conflict, fault.CodeNotFound, "the tree has no key yet: its first checkpoint makes one")
+	}
+	after, err := s.end(ctx, t)
+	if err != nil {
+		return "", err
+	}
+	held, err := s.Kept.Keys(ctx, []uuid.UUID{organization})
+	if err != nil {
+		return "", err
+	}
+	return s.addKey(ctx, t, held[organization], t.Origin, "", after)
 }

@@ -1,8 +1,8 @@
 // Package erasure removes what clients deleted from everything that the service stores.
 //
-// A deletion passes five stages, each with one verb and one file:
+// A deletion passes five stages, each with one verb:
 //
-//  1. Delete (commands/delete.go) is the client's call. The data point leaves recall at once, and
+//  1. Delete (commands/ingest/delete.go) is the client's call. The data point leaves recall at once, and
 //     the fan-out of the deletion ends each data point with a datapoint.Deleted.
 //  2. Retain facts (facts.go) copies what must outlive the streams, such as bytes, credits, outcomes
 //     and the records of the events, to the stream of the deletion.
@@ -10,7 +10,7 @@
 //     write them again. What a worker has appended since has its records kept first (records.go).
 //  4. Purge (purge.go) removes dead rows, deleted index documents and tombstoned streams from the
 //     disk.
-//  5. Record cleaned (cleaned.go) appends deletion.cleaned: nothing is left on the disks that the
+//  5. Record cleaned (purge.go) appends deletion.cleaned: nothing is left on the disks that the
 //     service cleans.
 //
 // The stream of an identity goes on after its removal. Truncate (truncate.go) therefore replaces
@@ -36,6 +36,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/annals-project/annals/commands/engine"
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/internal/panics"
 	"github.com/annals-project/annals/internal/work"
@@ -61,6 +62,11 @@ type Streams struct {
 	Projects projects
 	Logger   *slog.Logger
 	Now      func() time.Time
+}
+
+// On is the streams of a journal, at the times of a clock.
+func On(l *engine.Journal, now func() time.Time) Streams {
+	return Streams{Journal: l.Journal, Projects: l, Logger: l.Logger, Now: now}
 }
 
 // Eraser erases. Its fields are required. The methods on one deletion, identity or blob may be
@@ -139,12 +145,9 @@ type rowCompleter interface {
 	CompleteRows(ctx context.Context, project, identity uuid.UUID, now time.Time) error
 }
 
-// ErrNoProject is returned for a project that the registry does not have.
-var ErrNoProject = errors.New("the registry has no such project")
-
 // projects knows the projects of the log.
 type projects interface {
-	// OrganizationOf returns the organization of a project. It is ErrNoProject if there is no such project.
+	// OrganizationOf returns the organization of a project. It is engine.ErrNoProject if there is no such project.
 	OrganizationOf(ctx context.Context, project uuid.UUID) (uuid.UUID, error)
 	// AuthorID returns the identity record of an author, zero if there is none.
 	AuthorID(ctx context.Context, project uuid.UUID, author string) (uuid.UUID, error)

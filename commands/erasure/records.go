@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/annals-project/annals/commands/engine"
 	"github.com/annals-project/annals/domain/audit"
 	"github.com/annals-project/annals/domain/event"
 	"github.com/annals-project/annals/domain/stream"
@@ -41,7 +42,7 @@ func (s Streams) organizationOf(ctx context.Context, f eventstore.DecodedEvent, 
 		return of.Organization, nil
 	}
 	organization, err := s.Projects.OrganizationOf(ctx, project)
-	if errors.Is(err, ErrNoProject) {
+	if errors.Is(err, engine.ErrNoProject) {
 		return uuid.Nil, nil // as a tree has it
 	}
 	return organization, err

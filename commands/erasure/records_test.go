@@ -18,6 +18,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/annals-project/annals/commands/engine"
 	"github.com/annals-project/annals/commands/erasure"
 	"github.com/annals-project/annals/domain"
 	"github.com/annals-project/annals/domain/audit"
@@ -34,51 +35,13 @@ import (
 	"github.com/annals-project/annals/internal/work"
 )
 
-var errDied = errors.New("the process died")
-
-// mortal is a store whose process dies at its first write after some others, before or after that is
-// stored.
-type mortal struct {
-	*eventstoretest.Memory
-	left   int
-	stored bool
-}
-
-func (m *mortal) write(do func() error) error {
-	if m.left--; m.left > 0 {
-		return do()
-	}
-	if m.left == 0 && m.stored {
-		_ = do() // nobody learns the result
-	}
-	return errDied
-}
-
-func (m *mortal) Append(
-	ctx context.Context, name string, at eventstore.Revision, events []eventstore.Proposed,
-) (done eventstore.Appended, err error) {
-	err = m.write(func() (err error) { done, err = m.Memory.Append(ctx, name, at, events); return err })
-	return done, err
-}
-
-func (m *mortal) Tombstone(
-	ctx context.Context, name string, at eventstore.Revision,
-) (done eventstore.Position, err error) {
-	err = m.write(func() (err error) { done, err = m.Memory.Tombstone(ctx, name, at); return err })
-	return done, err
-}
-
-func (m *mortal) Truncate(ctx context.Context, name string, before eventstore.Revision) error {
-	return m.write(func() error { return m.Memory.Truncate(ctx, name, before) })
-}
-
 // tenants are projects with their organizations.
 type tenants map[uuid.UUID]uuid.UUID
 
 func (p tenants) OrganizationOf(_ context.Context, project uuid.UUID) (uuid.UUID, error) {
 	organization, ok := p[project]
 	if !ok {
-		return uuid.Nil, fmt.Errorf("project %s: %w", project, erasure.ErrNoProject)
+		return uuid.Nil, fmt.Errorf("project %s: %w", project, engine.ErrNoProject)
 	}
 	return organization, nil
 }
@@ -154,7 +117,7 @@ func (h *history) id() uuid.UUID { return h.ids[h.IntN(len(h.ids))] }
 func (h *history) eraser(dies bool) *erasure.Eraser {
 	log := h.log
 	if dies {
-		log.Store = &mortal{Memory: h.memory, left: 1 + h.IntN(5), stored: h.IntN(2) == 0}
+		log.Store = &hooked{Memory: h.memory, hook: dying(1+h.IntN(5), h.IntN(2) == 0)}
 	}
 	return &erasure.Eraser{
 		Streams: erasure.Streams{
@@ -397,7 +360,7 @@ func TestKeepRecords_LongStream(t *testing.T) {
 	}
 	for _, writes := range []int{2, 10, 1} {
 		s := h.eraser(false).Streams
-		s.Journal.Store = &mortal{Memory: h.memory, left: writes, stored: true}
+		s.Journal.Store = &hooked{Memory: h.memory, hook: dying(writes, true)}
 		err := s.KeepRecords(t.Context(), of, name, 0, count)
 		if died := errors.Is(err, errDied); died != (writes == 2) || !died && err != nil {
 			t.Errorf("with %d writes to its death: %v", writes, err)

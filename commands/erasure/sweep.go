@@ -10,9 +10,11 @@ import (
 	"github.com/google/uuid"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/annals-project/annals/domain/audience"
 	"github.com/annals-project/annals/domain/blob"
 	"github.com/annals-project/annals/domain/datapoint"
 	"github.com/annals-project/annals/domain/identity"
+	"github.com/annals-project/annals/domain/memory"
 	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/internal/projection"
@@ -84,7 +86,7 @@ func (s Streams) SweepBlob(ctx context.Context, name string, now time.Time) (swe
 	if !ok {
 		return false, &eventstore.BlobError{Stream: name, Detail: "it begins with " + first.Type}
 	}
-	// Read the revision before the references: the rules of commands/blobs.go depend on this order.
+	// Read the revision before the references: the rules of commands/engine depend on this order.
 	last, ok, err := s.Journal.Store.ReadLast(ctx, name)
 	if errors.Is(err, eventstore.ErrDeleted) || (err == nil && !ok) {
 		return false, nil
@@ -185,4 +187,44 @@ func (s Streams) rowsUse(ctx context.Context, bulk uuid.UUID, name string) (fini
 		return false, false, nil
 	}
 	return len(events) > 1, len(events) == 1, nil
+}
+
+// refers reports whether any event of a stream refers to a blob.
+func (s Streams) refers(ctx context.Context, name, blobName string) (found bool, err error) {
+	err = s.Journal.Scan(ctx, name, 0, func(f eventstore.DecodedEvent) (bool, error) {
+		found = slices.Contains(blobsOf(f), blobName)
+		return !found, nil
+	})
+	return found, err
+}
+
+// blobsOf returns the streams of the blobs that an event refers to.
+func blobsOf(f eventstore.DecodedEvent) []string {
+	var refs []*blob.Ref
+	switch e := f.Event.(type) {
+	case *datapoint.RevisionAccepted:
+		refs = append(refs, e.Content.Blob)
+		if e.Metadata != nil {
+			refs = append(refs, e.Metadata.Blob)
+		}
+	case *memory.Derived:
+		refs = append(refs, e.Blob)
+	case *identity.TraitsReplaced:
+		refs = append(refs, e.Record.Traits.Blob)
+	case *identity.TraitsMerged:
+		refs = append(refs, e.Record.Traits.Blob, e.Patch.Blob)
+	case *identity.BulkRowApplied:
+		if e.Record != nil {
+			refs = append(refs, e.Record.Traits.Blob)
+		}
+	case *audience.Put:
+		refs = append(refs, e.MembersBlob, e.RuleBlob)
+	}
+	var names []string
+	for _, ref := range refs {
+		if ref != nil {
+			names = append(names, ref.Stream)
+		}
+	}
+	return names
 }

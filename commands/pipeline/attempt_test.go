@@ -13,6 +13,8 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/annals-project/annals/commands"
+	"github.com/annals-project/annals/commands/engine"
+	"github.com/annals-project/annals/commands/ingest"
 	"github.com/annals-project/annals/domain/comprehend"
 	"github.com/annals-project/annals/domain/datapoint"
 	"github.com/annals-project/annals/domain/event"
@@ -59,12 +61,12 @@ func newFixture(t *testing.T, content string, answers ...error) *fixture {
 	t.Helper()
 	quiet := slog.New(slog.DiscardHandler)
 	store, codec := eventstoretest.NewMemory(), eventstoretest.Codec(t)
-	log := commands.NewJournal(store, codec, quiet)
+	log := engine.NewJournal(store, codec, quiet)
 	project := auth.Project{ID: uuid.New(), Namespace: uuid.New()}
 	write := commands.New(commands.Config{Journal: log, HashKey: make([]byte, 32)})
 	id, label, author := "s", "standup", "ana"
-	r, err := write.Ingest(t.Context(), commands.Call{Principal: auth.Principal{Project: project}, ReceivedAt: at},
-		commands.DataPoint{Content: content, ID: &id, Label: &label, Identity: &author, Metadata: []byte(`{"k":1}`)}, "")
+	r, err := write.Ingest(t.Context(), engine.Call{Principal: auth.Principal{Project: project}, ReceivedAt: at},
+		ingest.DataPoint{Content: content, ID: &id, Label: &label, Identity: &author, Metadata: []byte(`{"k":1}`)}, "")
 	runtest.Must(t, err)
 	b := &fixture{t: t, extractor: &scripted{answers: answers}}
 	b.Worker = &Worker{

@@ -12,7 +12,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
-	"github.com/annals-project/annals/commands"
+	"github.com/annals-project/annals/commands/engine"
 	"github.com/annals-project/annals/domain/event"
 	"github.com/annals-project/annals/domain/ingestion"
 	"github.com/annals-project/annals/domain/pipeline"
@@ -247,7 +247,7 @@ func TestConfirmer_DiesAtAWatermark(t *testing.T) {
 		list := listed{waiting: []work.Send{sendAt(10)}}
 		dying := newConfirming(b, list, far)
 		dying.mustRound()
-		dying.Journal = commands.NewJournal((&victim{stored: stored}).over(b.Journal.Store), b.Journal.Codec, b.Logger)
+		dying.Journal = engine.NewJournal((&victim{stored: stored}).over(b.Journal.Store), b.Journal.Codec, b.Logger)
 		if _, err := dying.round(t.Context()); !errors.Is(err, errDied) {
 			t.Fatalf("the store died: %v", err)
 		}

@@ -15,6 +15,9 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/annals-project/annals/commands"
+	"github.com/annals-project/annals/commands/engine"
+	"github.com/annals-project/annals/commands/identities"
+	"github.com/annals-project/annals/commands/ingest"
 	"github.com/annals-project/annals/domain/audience"
 	"github.com/annals-project/annals/domain/blob"
 	"github.com/annals-project/annals/domain/datapoint"
@@ -70,8 +73,8 @@ var elsewhere = []string{
 	"ImportIdentities", // bulk writes one after the other, each of which is in operations
 }
 
-func item(id, content string) commands.DataPoint {
-	return commands.DataPoint{ID: &id, Content: content}
+func item(id, content string) ingest.DataPoint {
+	return ingest.DataPoint{ID: &id, Content: content}
 }
 
 var big = strings.Repeat("A text that does not fit into its event. ", 8_000)
@@ -82,7 +85,7 @@ func (s *scene) must(err error) {
 }
 
 // ingestBatch sends a batch, which is the last one from then on.
-func (s *scene) ingestBatch(items ...commands.DataPoint) { s.send = s.harness.ingestBatch(items...) }
+func (s *scene) ingestBatch(items ...ingest.DataPoint) { s.send = s.harness.ingestBatch(items...) }
 
 // remember derives memories of a data point of the last batch, as a worker would; those of one
 // whose text is long lie in a blob.
@@ -117,7 +120,7 @@ func (s *scene) remember(id string, ordinal int, inBlob bool) {
 }
 
 func operations() []operation {
-	batch := []commands.DataPoint{item("new", "one"), item("same", "two"), item("changed", "four"), item("large", big)}
+	batch := []ingest.DataPoint{item("new", "one"), item("same", "two"), item("changed", "four"), item("large", big)}
 	known := func(s *scene) {
 		s.ingestBatch(item("same", "two"), item("changed", "three"))
 		s.remember("same", 0, false)
@@ -129,7 +132,7 @@ func operations() []operation {
 			s.remember(*in.ID, ordinal, *in.ID == "large")
 		}
 	}
-	single := func(in commands.DataPoint, key string) func(*scene, *commands.Service, *Finisher) error {
+	single := func(in ingest.DataPoint, key string) func(*scene, *commands.Service, *Finisher) error {
 		return func(s *scene, c *commands.Service, _ *Finisher) error {
 			_, err := c.Ingest(s.t.Context(), s.call, in, key)
 			return err
@@ -162,7 +165,8 @@ func operations() []operation {
 		}},
 		{name: "single send with key", method: "Ingest", prepare: known, act: single(item("changed", "four"), "key")},
 		{name: "correction", method: "Correct", prepare: known, act: func(s *scene, c *commands.Service, _ *Finisher) error {
-			_, err := c.Correct(s.t.Context(), s.call, commands.Correction{SourceID: "changed", Revision: 1, Content: new("corrected")})
+			_, err := c.Correct(s.t.Context(), s.call, ingest.Correction{SourceID: "changed", Revision: 1,
+				Content: new("corrected")})
 			return err
 		}},
 		{name: "single send with key and blob", method: "Ingest", act: single(item("large", big), "key")},
@@ -214,7 +218,7 @@ func operations() []operation {
 		}, act: finish},
 		{name: "completing and giving up", prepare: func(s *scene) {
 			s.dead(s.stop(3).IngestBatch(s.t.Context(), s.call, batch, "whole"))
-			s.dead(s.stop(2).IngestBatch(s.t.Context(), s.call, []commands.DataPoint{item("lost", "one")},
+			s.dead(s.stop(2).IngestBatch(s.t.Context(), s.call, []ingest.DataPoint{item("lost", "one")},
 				"lost"))
 			s.loseStage(s.sendID("lost"))
 			s.passHead()
@@ -258,7 +262,7 @@ func (w *harness) begin(op operation) *scene {
 
 // services are the commands and the finisher over a store, with a clock on which every deadline of the test is over.
 func (w *harness) services(store eventstore.Store) (*commands.Service, *Finisher) {
-	log := commands.NewJournal(repeats{store, w}, w.log.Codec, w.log.Logger)
+	log := engine.NewJournal(repeats{store, w}, w.log.Codec, w.log.Logger)
 	log.Now, log.Namespaces = func() time.Time { return at }, w.log.Namespaces
 	later := func() time.Time { return at.Add(blob.Keep + time.Minute) }
 	return commands.New(commands.Config{
@@ -389,7 +393,7 @@ func identityOperations() []operation {
 	member := func(s *scene) {
 		known(s)
 		s.ok(s.write.PutAudience(s.t.Context(), s.call,
-			commands.AudiencePut{Slug: "team", Kind: audience.KindFixed, Identities: []string{"ana"}}))
+			identities.AudiencePut{Slug: "team", Kind: audience.KindFixed, Identities: []string{"ana"}}))
 	}
 	return []operation{
 		{name: "put of an identity", method: "PutIdentity", act: func(s *scene, c *commands.Service, _ *Finisher) error {
@@ -417,7 +421,7 @@ func identityOperations() []operation {
 			s.ok(s.write.PutIdentity(s.t.Context(), s.call, "cy", nil))
 		}, act: func(s *scene, c *commands.Service, _ *Finisher) error {
 			_, err := c.PutAudience(s.t.Context(), s.call,
-				commands.AudiencePut{Slug: "team", Kind: audience.KindFixed, Identities: actors})
+				identities.AudiencePut{Slug: "team", Kind: audience.KindFixed, Identities: actors})
 			return err
 		}},
 		{name: "finishing bulk writes and removals", prepare: func(s *scene) {

@@ -14,7 +14,9 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/annals-project/annals/commands"
+	"github.com/annals-project/annals/commands/engine"
 	"github.com/annals-project/annals/commands/erasure"
+	"github.com/annals-project/annals/commands/ingest"
 	"github.com/annals-project/annals/domain/blob"
 	"github.com/annals-project/annals/domain/datapoint"
 	"github.com/annals-project/annals/domain/identity"
@@ -90,7 +92,7 @@ func (w *harness) stop(after int) *commands.Service {
 
 // over is another process on a store.
 func (w *harness) over(store eventstore.Store) *commands.Service {
-	log := commands.NewJournal(store, w.log.Codec, w.log.Logger)
+	log := engine.NewJournal(store, w.log.Codec, w.log.Logger)
 	log.Now = w.clock.now
 	return commands.New(commands.Config{
 		Journal: log, Waiter: w.waiter, Sends: w.queries, Directory: w.directory, HashKey: make([]byte, 32),
@@ -106,11 +108,11 @@ func TestErasedText_IsNowhere(t *testing.T) {
 	w := newNodeHarness(t)
 	word := runtest.Word
 	short, long, label, metadata, staged, unstored, kept := word(), word(), word(), word(), word(), word(), word()
-	text := func(id, content string) commands.DataPoint { return commands.DataPoint{ID: &id, Content: content} }
+	text := func(id, content string) ingest.DataPoint { return ingest.DataPoint{ID: &id, Content: content} }
 	note := text("note", "Ana's favourite editor is "+short+".")
 	note.Label, note.Metadata = &label, []byte(`{"tag":"`+metadata+`"}`)
 	sends := []uuid.UUID{}
-	send := func(items ...commands.DataPoint) {
+	send := func(items ...ingest.DataPoint) {
 		t.Helper()
 		r, err := w.write.IngestBatch(t.Context(), w.call, items, "")
 		runtest.Must(t, err)
@@ -120,10 +122,10 @@ func TestErasedText_IsNowhere(t *testing.T) {
 	send(text("other", "Bo lives in "+kept))
 	// A crash after the fan-out leaves the stage. A crash after the stage leaves a send that is not stored.
 	r, err := w.stop(5).IngestBatch(t.Context(), w.call,
-		[]commands.DataPoint{text("c", "Cy met "+staged), text("d", "Di met "+staged)}, "")
+		[]ingest.DataPoint{text("c", "Cy met "+staged), text("d", "Di met "+staged)}, "")
 	runtest.Must(t, err)
 	sends = append(sends, r.IngestionID)
-	w.dead(w.stop(1).IngestBatch(t.Context(), w.call, []commands.DataPoint{text("e", "Ed met "+unstored)},
+	w.dead(w.stop(1).IngestBatch(t.Context(), w.call, []ingest.DataPoint{text("e", "Ed met "+unstored)},
 		""))
 	w.until("all is indexed", func() bool {
 		for _, id := range sends {
@@ -175,7 +177,7 @@ func TestCleaned_RequiresRemoval(t *testing.T) {
 	t.Parallel()
 	w := newHarness(t)
 	id := "a"
-	w.ingest(commands.DataPoint{ID: &id, Content: "Ana likes tea"})
+	w.ingest(ingest.DataPoint{ID: &id, Content: "Ana likes tea"})
 	w.remove(id)
 	sound := w.finisher.Eraser.Store
 	w.finisher.Eraser.Store = refusing{}
@@ -203,11 +205,11 @@ func TestErasure_ManyDeletionsAtOnce(t *testing.T) {
 	w := newHarness(t)
 	counting := &countingStore{}
 	w.finisher.Eraser.Store = counting
-	items := make([]commands.DataPoint, 300)
+	items := make([]ingest.DataPoint, 300)
 	ids := make([]string, len(items))
 	for i := range items {
 		ids[i] = fmt.Sprint("id ", i)
-		items[i] = commands.DataPoint{ID: &ids[i], Content: fmt.Sprint("Ana likes tea ", i)}
+		items[i] = ingest.DataPoint{ID: &ids[i], Content: fmt.Sprint("Ana likes tea ", i)}
 	}
 	w.ingestBatch(items...)
 	for _, id := range ids {
@@ -218,7 +220,7 @@ func TestErasure_ManyDeletionsAtOnce(t *testing.T) {
 	if len(done.Errs()) > 0 || done.Deletions != len(ids) || counting.n != 1 {
 		t.Errorf("cleaned %d of %d deletions in %d removals, errors %v", done.Deletions, len(ids), counting.n, done.Errs())
 	}
-	w.ingest(commands.DataPoint{Content: "Bo likes tea"})
+	w.ingest(ingest.DataPoint{Content: "Bo likes tea"})
 	w.remove(datapoint.Digest([]byte("Bo likes tea")))
 	w.finisher.round(t.Context(), false, &done)
 	if counting.n != 1 {

@@ -12,8 +12,9 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
-	"github.com/annals-project/annals/commands"
+	"github.com/annals-project/annals/commands/engine"
 	"github.com/annals-project/annals/commands/erasure"
+	"github.com/annals-project/annals/commands/ingest"
 	"github.com/annals-project/annals/domain/blob"
 	"github.com/annals-project/annals/domain/comprehend"
 	"github.com/annals-project/annals/domain/datapoint"
@@ -28,7 +29,7 @@ import (
 )
 
 // commitBatch commits a batch under a key; its process dies before the fan-out.
-func (w *harness) commitBatch(key string, items ...commands.DataPoint) uuid.UUID {
+func (w *harness) commitBatch(key string, items ...ingest.DataPoint) uuid.UUID {
 	w.t.Helper()
 	w.dead(w.stop(2).IngestBatch(w.t.Context(), w.call, items, key))
 	return w.sendID(key)
@@ -91,7 +92,7 @@ func TestDeleteSend_BatchThatIsNotFannedOut(t *testing.T) {
 			w.part(t)
 			secret := runtest.Word()
 			w.ingestBatch(item("same", "two"), item("changed", "three"))
-			items := []commands.DataPoint{
+			items := []ingest.DataPoint{
 				item("new", secret), item("same", "two"), item("changed", "four "+secret),
 				item("large", big+secret),
 			}
@@ -183,7 +184,7 @@ func (h held) write(_ context.Context, to write, store func() error) error {
 func TestDelete_FanOutThatStallsInAnotherProcess(t *testing.T) {
 	t.Parallel()
 	w := newIdleHarness(t)
-	items := []commands.DataPoint{item("a", "one"), item("b", "two"), item("c", "three")}
+	items := []ingest.DataPoint{item("a", "one"), item("b", "two"), item("c", "three")}
 	for name, remove := range map[string]func(*harness, uuid.UUID) error{
 		"by send": func(w *harness, id uuid.UUID) error { return w.write.DeleteSend(w.t.Context(), w.call, id) },
 		"by source ids": func(w *harness, _ uuid.UUID) error {
@@ -248,10 +249,10 @@ func (w *harness) resumeFor(deletion uuid.UUID, ids ...string) {
 		<-ctx.Done() // it never answers
 		return errDied
 	}}
-	log := commands.NewJournal(reaches, w.log.Codec, w.log.Logger)
+	log := engine.NewJournal(reaches, w.log.Codec, w.log.Logger)
 	ctx, kill := context.WithCancel(w.t.Context())
 	ended := make(chan error, 1)
-	go func() { _, err := log.ResumeDeletion(ctx, deletion, at); ended <- err }()
+	go func() { _, err := ingest.ResumeDeletion(ctx, log, deletion, at); ended <- err }()
 	for _, name := range names {
 		w.until("the data point is taken", func() bool {
 			last, _, err := w.log.Last(w.t.Context(), name)
@@ -274,7 +275,7 @@ func TestEraseNow_TenPairsOfOverlappingDeletions(t *testing.T) {
 	for pair := range 10 {
 		secret := runtest.Word()
 		words = append(words, secret)
-		items, ids := make([]commands.DataPoint, 6), make([]string, 6)
+		items, ids := make([]ingest.DataPoint, 6), make([]string, 6)
 		for i := range items {
 			ids[i] = fmt.Sprintf("%d of pair %d", i, pair)
 			items[i] = item(ids[i], "Ana met "+secret)
@@ -304,7 +305,7 @@ func TestErase_DeletionThatWaitsForAnother(t *testing.T) {
 		item("c", "three"))
 	one, other := w.commitDeletion("a", "b"), w.commitDeletion("b", "c")
 	w.resumeFor(other, "b")
-	if _, err := w.log.ResumeDeletion(t.Context(), one, at); err != nil {
+	if _, err := ingest.ResumeDeletion(t.Context(), w.log, one, at); err != nil {
 		t.Fatal(err)
 	}
 	w.passHead()
@@ -457,7 +458,7 @@ func TestErase_StageThatWasNeverCommitted(t *testing.T) {
 	w.ingestBatch(item("staged", secret),
 		item("other", "two"))
 	w.dead(w.stop(1).IngestBatch(t.Context(), w.call,
-		[]commands.DataPoint{item("staged", "again "+secret), item("new", "three")}, ""))
+		[]ingest.DataPoint{item("staged", "again "+secret), item("new", "three")}, ""))
 	w.deleteAndClean("other")
 	w.remove("staged")
 	w.clock.move(blob.StageKeep - time.Second)
@@ -477,7 +478,7 @@ func TestErase_StageThatWasNeverCommitted(t *testing.T) {
 func TestSweep_StageOfAnotherTry(t *testing.T) {
 	t.Parallel()
 	w := newIdleHarness(t)
-	items := []commands.DataPoint{item("a", "one")}
+	items := []ingest.DataPoint{item("a", "one")}
 	w.dead(w.stop(1).IngestBatch(t.Context(), w.call, items, "key"))
 	w.ok(w.write.IngestBatch(t.Context(), w.call, items, "key"))
 	if n := w.swept(); n != 1 || w.blobs() != 0 {

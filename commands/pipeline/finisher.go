@@ -9,8 +9,10 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/annals-project/annals/commands"
+	"github.com/annals-project/annals/commands/engine"
 	"github.com/annals-project/annals/commands/erasure"
+	"github.com/annals-project/annals/commands/identities"
+	"github.com/annals-project/annals/commands/people"
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/eventstore/backoff"
 	"github.com/annals-project/annals/internal/erasures"
@@ -39,7 +41,7 @@ const (
 // reservations, erases what was deleted, and sweeps blobs that nothing refers to. It also runs if
 // derivation is switched off. All its exported fields are required.
 type Finisher struct {
-	Journal *commands.Journal
+	Journal *engine.Journal
 	// FanOuts and Identities list the pending fan-outs: of deletions and batches, and of bulk writes.
 	FanOuts      fanOutList
 	Identities   bulkList
@@ -79,7 +81,7 @@ type fanOutList interface {
 
 // bulkList lists the bulk writes of identities whose fan-out is pending, oldest first.
 type bulkList interface {
-	commands.Directory
+	identities.Directory
 	PendingBulks(ctx context.Context, limit int) ([]work.Bulk, error)
 	Open(ctx context.Context) (bulks, removals int, err error)
 }
@@ -210,19 +212,19 @@ func (f *Finisher) truncate(ctx context.Context, all bool) (wait time.Duration, 
 func (f *Finisher) settlePeople(ctx context.Context) error {
 	offers := f.Eraser.EachOffer(ctx, func(o work.Offer) error {
 		return f.bounded(ctx, func(ctx context.Context) error {
-			_, err := f.Journal.SettleOffer(ctx, o, f.Now())
+			_, err := people.SettleOffer(ctx, f.Journal, o, f.Now())
 			return err
 		})
 	})
 	visits := f.Eraser.EachVisits(ctx, func(v work.Visits) error {
 		return f.bounded(ctx, func(ctx context.Context) error {
-			_, err := f.Journal.SettleVisits(ctx, v, f.Now())
+			_, err := people.SettleVisits(ctx, f.Journal, v, f.Now())
 			return err
 		})
 	})
 	return f.denied.note(stepPeople, errors.Join(offers, visits, f.Eraser.EachPerson(ctx, func(p work.Person) error {
 		return f.bounded(ctx, func(ctx context.Context) error {
-			_, err := f.Journal.SettlePerson(ctx, p, f.Now())
+			_, err := people.SettlePerson(ctx, f.Journal, p, f.Now())
 			return err
 		})
 	})))
@@ -328,4 +330,126 @@ func (f *Finisher) bounded(ctx context.Context, step func(context.Context) error
 	ctx, cancel := context.WithTimeout(ctx, finishTimeout)
 	defer cancel()
 	return panics.Call(ctx, f.Logger, "finisher step panicked", func() error { return step(ctx) })
+}
+
+// peopleRounds is the most rounds of one purge for people. Deletions may wait for each other.
+const peopleRounds = 3
+
+// erasePeople takes the steps of the erasures of people, and leaves those that wait for a purge to purgePeople.
+func (f *Finisher) erasePeople(ctx context.Context, _ bool, done *erasure.Report) (next time.Duration) {
+	return f.steps(ctx, done, []step{{"people", func() (time.Duration, error) {
+		purging, err := f.People.Pass(ctx)
+		if len(purging) > 0 {
+			f.purging.Store(&purging)
+		}
+		return idlePoll, err
+	}}})
+}
+
+// purgePeople erases what the erasures of people deleted, once for all that wait, and without the pause of clean. It
+// rests as long as it worked. If another process feeds the index, that process purges.
+func (f *Finisher) purgePeople(ctx context.Context, _ bool, done *erasure.Report) (next time.Duration) {
+	return f.steps(ctx, done, []step{{"purge for people", func() (time.Duration, error) {
+		if f.purgePeopleAt.After(f.Now()) || f.Eraser.RequireIndex() != nil {
+			return idlePoll, nil
+		}
+		waiting := f.purging.Swap(nil)
+		if waiting == nil {
+			return idlePoll, nil
+		}
+		if err := f.People.PreparePurge(ctx); err != nil {
+			return 0, err
+		}
+		began := f.Now()
+		report, err := f.eraseRounds(ctx, peopleRounds)
+		f.purgePeopleAt = f.Now().Add(f.Now().Sub(began))
+		done.Add(report)
+		var failed error
+		if report.Store == "" {
+			failed = errors.Join(errors.New("nothing was purged from the disk"), err)
+		}
+		return idlePoll, errors.Join(err, f.People.RecordPurge(ctx, *waiting, report, failed))
+	}}})
+}
+
+// reservations are the limits that sends in progress hold.
+type reservations interface {
+	// DropFacts removes the reservations whose sends are projected. next is the time after which the
+	// first of the rest is overdue, 0 if none is left.
+	DropFacts(ctx context.Context) (next time.Duration, err error)
+	// Overdue lists reservations whose sends are appended by now, or never will be.
+	Overdue(ctx context.Context, limit int) ([]work.Reservation, error)
+	// Drop removes reservations, whether or not their sends were appended.
+	Drop(ctx context.Context, overdue []work.Reservation) error
+}
+
+// dropReservations removes the reservations of projected sends and those that are overdue.
+//
+// The send of an overdue reservation may have been appended in the last moment. The reservation is
+// removed only once the projection has applied a head that was read after that: then the send is
+// projected, or does not exist.
+func (f *Finisher) dropReservations(ctx context.Context) (wait time.Duration, err error) {
+	next, err := f.Reservations.DropFacts(ctx)
+	if err != nil || next == 0 {
+		return 0, err
+	}
+	for ctx.Err() == nil {
+		overdue, err := f.Reservations.Overdue(ctx, finishSize)
+		if err != nil {
+			return 0, err
+		}
+		if len(overdue) == 0 {
+			break
+		}
+		if err := f.waitHead(ctx, projection.DataPoints); err != nil {
+			return 0, err
+		}
+		if err := f.Reservations.Drop(ctx, overdue); err != nil {
+			return 0, err
+		}
+	}
+	return next, nil
+}
+
+const (
+	// clockJump is the lead of the wall clock over the timers that means that the machine was
+	// suspended or its clock was set.
+	clockJump = 30 * time.Second
+	// sweepRest is how long nothing is swept after that: longer than any command with its append.
+	sweepRest = 2 * time.Minute
+)
+
+// suspendWatch detects that the machine was suspended: the wall clock advanced and the clock of the
+// timers did not.
+type suspendWatch struct {
+	// clocks reads both clocks, the second from an arbitrary start; nil reads those of the machine.
+	clocks func() (wall time.Time, timers time.Duration)
+
+	start  time.Time
+	wall   time.Time
+	timers time.Duration
+	// until is the end of the rest, by the clock of the timers.
+	until time.Duration
+}
+
+// rest reads the clocks and returns for how long nothing may be swept. The first call has no earlier
+// reading to compare with.
+func (w *suspendWatch) rest() time.Duration {
+	wall, timers := w.read()
+	if !w.wall.IsZero() && wall.Sub(w.wall)-(timers-w.timers) > clockJump {
+		w.until = timers + sweepRest
+	}
+	w.wall, w.timers = wall, timers
+	return max(w.until-timers, 0)
+}
+
+func (w *suspendWatch) read() (wall time.Time, timers time.Duration) {
+	if w.clocks != nil {
+		return w.clocks()
+	}
+	now := time.Now()
+	if w.start.IsZero() {
+		w.start = now
+	}
+	return now.Round(0), now.Sub(w.start)
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/annals-project/annals/commands"
+	"github.com/annals-project/annals/commands/engine"
 	"github.com/annals-project/annals/commands/erasure"
 	"github.com/annals-project/annals/domain/blob"
 	"github.com/annals-project/annals/domain/datapoint"
@@ -357,7 +358,7 @@ func (h heads) Head(context.Context) (eventstore.Position, error) {
 func TestReservations_OverdueWaitForTheHead(t *testing.T) {
 	r := &recorder{overdue: []work.Reservation{{SendID: uuid.New(), Try: uuid.New()}}}
 	f := &Finisher{
-		Journal: commands.NewJournal(heads{told: r}, nil, nil), Progress: r, Reservations: r,
+		Journal: engine.NewJournal(heads{told: r}, nil, nil), Progress: r, Reservations: r,
 		Logger: slog.New(slog.DiscardHandler), Now: time.Now,
 	}
 	next, err := f.dropReservations(t.Context())

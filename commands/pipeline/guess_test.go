@@ -14,7 +14,8 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/annals-project/annals/commands"
+	"github.com/annals-project/annals/commands/identities"
+	"github.com/annals-project/annals/commands/ingest"
 	"github.com/annals-project/annals/domain/audience"
 	"github.com/annals-project/annals/domain/event"
 	"github.com/annals-project/annals/domain/identity"
@@ -67,18 +68,18 @@ func (w *harness) sendAndErase() (guesses, stages map[string]string) {
 	}
 	id := "payroll/ana"
 	for _, in := range []struct {
-		p   commands.DataPoint
+		p   ingest.DataPoint
 		key string
 	}{
-		{commands.DataPoint{Content: single, Identity: &mail}, "import-1"},
-		{commands.DataPoint{Content: big}, ""},
-		{commands.DataPoint{Content: "x", ID: &id}, ""},
+		{ingest.DataPoint{Content: single, Identity: &mail}, "import-1"},
+		{ingest.DataPoint{Content: big}, ""},
+		{ingest.DataPoint{Content: "x", ID: &id}, ""},
 	} {
 		w.ok(w.write.Ingest(ctx, w.call, in.p, in.key))
 	}
-	w.ok(w.write.IngestBatch(ctx, w.call, []commands.DataPoint{{Content: batch}}, "import-2"))
+	w.ok(w.write.IngestBatch(ctx, w.call, []ingest.DataPoint{{Content: batch}}, "import-2"))
 	w.ok(w.write.PutAudience(ctx, w.call,
-		commands.AudiencePut{Slug: "payroll", Kind: audience.KindFixed, Identities: []string{mail}}))
+		identities.AudiencePut{Slug: "payroll", Kind: audience.KindFixed, Identities: []string{mail}}))
 	row := identity.Row{Identity: mail, Traits: map[string]string{"city": "Lisbon"}}
 	w.ok(w.write.BulkIdentities(ctx, w.call, []identity.Row{row}))
 	project := w.call.Principal.Project

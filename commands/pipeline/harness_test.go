@@ -13,7 +13,10 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/annals-project/annals/commands"
+	"github.com/annals-project/annals/commands/engine"
 	"github.com/annals-project/annals/commands/erasure"
+	"github.com/annals-project/annals/commands/identities"
+	"github.com/annals-project/annals/commands/ingest"
 	"github.com/annals-project/annals/domain/event"
 	"github.com/annals-project/annals/domain/recall"
 	"github.com/annals-project/annals/domain/registry"
@@ -46,7 +49,7 @@ func TestMain(m *testing.M) { pgtest.Main(m) }
 type harness struct {
 	t       *testing.T
 	store   eventstore.Store
-	log     *commands.Journal
+	log     *engine.Journal
 	db      *pgxpool.Pool
 	index   recallindex.Index
 	queries datapoints.Queries
@@ -57,7 +60,7 @@ type harness struct {
 	write     *commands.Service
 	config    commands.Config
 	finisher  *Finisher
-	call      commands.Call
+	call      engine.Call
 	// clock is the finisher's; folder holds the files of the log and of the index.
 	clock  *clock
 	folder string
@@ -145,7 +148,7 @@ func idleHarnessOver(t *testing.T, folder string, store eventstore.Store, log sc
 	w := &harness{t: t, db: pgtest.Database(t), clock: &clock{}, folder: folder, store: store}
 	w.sent.events = map[sentKey]eventstore.Proposed{}
 	codec := eventstoretest.Codec(t)
-	w.log = commands.NewJournal(w.store, codec, quiet)
+	w.log = engine.NewJournal(w.store, codec, quiet)
 	w.log.Now = w.clock.now
 	w.log.Namespaces = stream.NewNamespaces(make([]byte, 32))
 	var err error
@@ -179,7 +182,7 @@ func idleHarnessOver(t *testing.T, folder string, store eventstore.Store, log sc
 		datapoints.New(nil),
 		derived.New(nil, nil), people.New(nil, stream.Namespaces{}, nil), access.New(),
 	}}
-	w.call = commands.Call{
+	w.call = engine.Call{
 		Principal:  auth.Principal{Kind: auth.ProjectKey, OrganizationID: uuid.New(), Project: auth.Project{Number: 1}},
 		RequestID:  uuid.New(),
 		ReceivedAt: at,
@@ -200,14 +203,14 @@ func (nothing) Overdue(context.Context, int) ([]work.Reservation, error) { retur
 func (nothing) Drop(context.Context, []work.Reservation) error           { return nil }
 
 // newFinisher makes a finisher over a journal, which purges nothing from the disk.
-func (w *harness) newFinisher(log *commands.Journal, now func() time.Time) *Finisher {
+func (w *harness) newFinisher(log *engine.Journal, now func() time.Time) *Finisher {
 	f := &Finisher{
 		Journal: log, FanOuts: w.queries, Identities: w.directory, Reservations: nothing{}, Progress: w.waiter,
 		IsSetAside: func(eventstore.Position) bool { return false }, Logger: w.log.Logger, Now: now, People: w.newPeople(log, now),
 		Eraser: &erasure.Eraser{
 			Streams:   erasure.Streams{Journal: log.Journal, Projects: log, Logger: w.log.Logger, Now: now},
 			Deletions: w.queries, Blobs: w.queries, Identities: w.directory, People: access.Queries{DB: w.db},
-			Rows:     commands.BulkRows{Journal: log, Directory: w.directory},
+			Rows:     identities.BulkRows{Journal: log, Directory: w.directory},
 			Progress: w.waiter, Tables: nothing{}, Index: nothing{}, Store: erasure.Cluster,
 			HasIndex: func() bool { return true },
 		},
@@ -217,7 +220,7 @@ func (w *harness) newFinisher(log *commands.Journal, now func() time.Time) *Fini
 }
 
 // newPeople makes what erases people over a journal.
-func (w *harness) newPeople(log *commands.Journal, now func() time.Time) *erasure.People {
+func (w *harness) newPeople(log *engine.Journal, now func() time.Time) *erasure.People {
 	config := w.config
 	config.Journal = log
 	return &erasure.People{
@@ -229,9 +232,9 @@ func (w *harness) newPeople(log *commands.Journal, now func() time.Time) *erasur
 }
 
 // finishOver makes the finisher read and write through a journal.
-func (w *harness) finishOver(log *commands.Journal) {
+func (w *harness) finishOver(log *engine.Journal) {
 	w.finisher.Journal, w.finisher.Eraser.Journal, w.finisher.Eraser.Projects = log, log.Journal, log
-	w.finisher.Eraser.Rows = commands.BulkRows{Journal: log, Directory: w.directory}
+	w.finisher.Eraser.Rows = identities.BulkRows{Journal: log, Directory: w.directory}
 }
 
 // part begins a part of the test, in a project of its own.
@@ -299,7 +302,7 @@ func (w *harness) dead(_ any, err error) {
 }
 
 // ingest sends one data point, and returns the id of the send.
-func (w *harness) ingest(in commands.DataPoint) uuid.UUID {
+func (w *harness) ingest(in ingest.DataPoint) uuid.UUID {
 	w.t.Helper()
 	r, err := w.write.Ingest(w.t.Context(), w.call, in, "")
 	runtest.Must(w.t, err)
@@ -307,7 +310,7 @@ func (w *harness) ingest(in commands.DataPoint) uuid.UUID {
 }
 
 // ingestBatch sends data points as a batch, and returns the id of the send.
-func (w *harness) ingestBatch(items ...commands.DataPoint) uuid.UUID {
+func (w *harness) ingestBatch(items ...ingest.DataPoint) uuid.UUID {
 	w.t.Helper()
 	r, err := w.write.IngestBatch(w.t.Context(), w.call, items, "")
 	runtest.Must(w.t, err)
@@ -347,7 +350,7 @@ func TestDeletedText_IsGone(t *testing.T) {
 	t.Parallel()
 	w := newHarness(t)
 	short, long, label := "note", "long note", "quokkalabel"
-	r, err := w.write.IngestBatch(t.Context(), w.call, []commands.DataPoint{
+	r, err := w.write.IngestBatch(t.Context(), w.call, []ingest.DataPoint{
 		{ID: &short, Label: &label, Content: "Ana's favourite editor is quokkazebra.", Metadata: []byte(`{"tag":"quokkazebra"}`)},
 		{ID: &long, Content: strings.Repeat("quokkazebra rests.\n", 20_000)},
 	}, "")

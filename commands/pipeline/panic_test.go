@@ -13,7 +13,7 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/annals-project/annals/commands"
+	"github.com/annals-project/annals/commands/engine"
 	"github.com/annals-project/annals/commands/erasure"
 	"github.com/annals-project/annals/domain/comprehend"
 	"github.com/annals-project/annals/domain/identity"
@@ -91,7 +91,7 @@ func TestDerive_ExtractorPanics(t *testing.T) {
 
 func TestWorker_AttemptCannotBeRecordedForAPanic(t *testing.T) {
 	b := newFixture(t, "text")
-	b.Worker.Journal = commands.NewJournal(panicsAt(b.Journal.Store, stream.Name(stream.Memory, b.item.DataPoint)),
+	b.Worker.Journal = engine.NewJournal(panicsAt(b.Journal.Store, stream.Name(stream.Memory, b.item.DataPoint)),
 		b.Journal.Codec, b.Logger)
 	if r := b.Worker.attempt(t.Context(), b.item); r.dataPoint != b.item.DataPoint || r.backoff != firstBackoff {
 		t.Errorf("result %+v", r)
@@ -164,7 +164,7 @@ func TestConfirmer_EndOfASendPanics(t *testing.T) {
 	logger, seen := countStacks()
 	poisoned := work.Send{ProjectID: b.item.ProjectID, IngestionID: uuid.New(), Position: 10}
 	other := work.Send{ProjectID: b.item.ProjectID, IngestionID: uuid.New(), Position: 10}
-	log := commands.NewJournal(panicsAt(b.Journal.Store, stream.Name(stream.Ingestion, poisoned.IngestionID)),
+	log := engine.NewJournal(panicsAt(b.Journal.Store, stream.Name(stream.Ingestion, poisoned.IngestionID)),
 		b.Journal.Codec, b.Logger)
 	c := &Confirmer{
 		Journal: log, Sends: listed{others: []work.Send{poisoned, other}}, Logger: logger,
@@ -202,7 +202,7 @@ func TestConfirmer_EndOfASendPanicsAlways(t *testing.T) {
 	b := newFixture(t, "text")
 	logger, seen := countStacks()
 	poisoned := work.Send{ProjectID: b.item.ProjectID, IngestionID: uuid.New(), Position: 10}
-	log := commands.NewJournal(panicsAt(b.Journal.Store, stream.Name(stream.Ingestion, poisoned.IngestionID)),
+	log := engine.NewJournal(panicsAt(b.Journal.Store, stream.Name(stream.Ingestion, poisoned.IngestionID)),
 		b.Journal.Codec, b.Logger)
 	c := &Confirmer{
 		Journal: log, Sends: listed{others: []work.Send{poisoned}}, Logger: logger,
@@ -221,7 +221,7 @@ func TestEmbedder_OneDataPointPanics(t *testing.T) {
 	b := newFixture(t, "text")
 	b.attempt()
 	e, _ := newEmbedder(b, func([]string) error { return nil })
-	healthy, broken := b.Journal, commands.NewJournal(panickingReads{b.Journal.Store}, b.Journal.Codec, b.Logger)
+	healthy, broken := b.Journal, engine.NewJournal(panickingReads{b.Journal.Store}, b.Journal.Codec, b.Logger)
 	for n := 1; n <= maxAttempts; n++ {
 		e.Journal = broken
 		later := map[uuid.UUID]time.Time{}
@@ -299,7 +299,7 @@ func TestFinisher_FanOutPanicsAlways(t *testing.T) {
 		store = panicsAt(store, name)
 	}
 	logger, seen := countStacks()
-	log := commands.NewJournal(store, w.log.Codec, logger)
+	log := engine.NewJournal(store, w.log.Codec, logger)
 	log.Namespaces = w.log.Namespaces
 	w.finishOver(log)
 	w.finisher.Logger = logger
@@ -334,7 +334,7 @@ func TestFinisher_FanOutPanicsAlways(t *testing.T) {
 	if want := []int{0, 2, 6, 14, 30, 62, 122, 182}; !slices.Equal(tries, want) {
 		t.Errorf("tries in minutes %v, want %v", tries, want)
 	}
-	log = commands.NewJournal(w.store, w.log.Codec, logger)
+	log = engine.NewJournal(w.store, w.log.Codec, logger)
 	log.Namespaces = w.log.Namespaces
 	w.finishOver(log)
 	w.clock.move(longestStuckPause)
@@ -385,7 +385,7 @@ func (w *harness) process(name string, done func() bool) (died bool) {
 		}
 		return store()
 	}}
-	worker.Journal, worker.Queue, worker.Extractor = commands.NewJournal(store, w.log.Codec, w.log.Logger), m, m
+	worker.Journal, worker.Queue, worker.Extractor = engine.NewJournal(store, w.log.Codec, w.log.Logger), m, m
 	ended := make(chan error, 1)
 	go func() { ended <- worker.Run(ctx) }()
 	w.until("the process dies, or all is done", func() bool { return m.dead.Load() || done() })

@@ -12,6 +12,7 @@ import (
 
 	"github.com/annals-project/annals/commands"
 	"github.com/annals-project/annals/commands/erasure"
+	"github.com/annals-project/annals/commands/ingest"
 	domain "github.com/annals-project/annals/domain/erasure"
 	"github.com/annals-project/annals/domain/fault"
 	"github.com/annals-project/annals/domain/limit"
@@ -23,7 +24,7 @@ import (
 // writes lets somebody write a data point of each id.
 func (w *harness) writes(identity string, ids ...string) {
 	w.t.Helper()
-	items := make([]commands.DataPoint, len(ids))
+	items := make([]ingest.DataPoint, len(ids))
 	for i, id := range ids {
 		items[i] = item(id, identity+" wrote "+id)
 		items[i].Identity = &identity

@@ -14,7 +14,7 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/annals-project/annals/commands"
+	"github.com/annals-project/annals/commands/engine"
 	"github.com/annals-project/annals/commands/erasure"
 	"github.com/annals-project/annals/domain/identity"
 	"github.com/annals-project/annals/domain/stream"
@@ -48,7 +48,7 @@ func (w *harness) garble(ids ...string) *garbled {
 	for _, id := range ids {
 		g.streams[w.pointName(id)] = true
 	}
-	log := commands.NewJournal(g, w.log.Codec, w.log.Logger)
+	log := engine.NewJournal(g, w.log.Codec, w.log.Logger)
 	log.Namespaces = w.log.Namespaces
 	w.finishOver(log)
 	return g
@@ -75,7 +75,7 @@ func TestDeletion_Unreadable(t *testing.T) {
 		t.Errorf("live are %v: the other deletion is completed, and no batch", live)
 	}
 	list := w.finisher.Stuck()
-	if len(list) != 1 || list[0].ID != stuck || list[0].Position == 0 || !commands.Lasting(list[0].Err) {
+	if len(list) != 1 || list[0].ID != stuck || list[0].Position == 0 || !engine.Lasting(list[0].Err) {
 		t.Fatalf("stuck are %+v", list)
 	}
 	// The deletion is tried again each minute, and no more often.
@@ -145,7 +145,7 @@ func TestDeletion_NotCompletedForNow(t *testing.T) {
 	for _, err := range []error{
 		eventstore.ErrUnavailable, eventstore.ErrUnknown, context.DeadlineExceeded, errors.New("something else"),
 	} {
-		if commands.Lasting(err) {
+		if engine.Lasting(err) {
 			t.Errorf("%v is said to last", err)
 		}
 	}
@@ -204,7 +204,7 @@ func TestErasure_Denied(t *testing.T) {
 	g := &guarded{rights: map[eventstore.Right]bool{
 		eventstore.MayDelete: true, eventstore.MayWriteMetadata: true,
 	}}
-	journal := commands.NewJournal(around{w.store, g.write}, w.log.Codec, w.log.Logger)
+	journal := engine.NewJournal(around{w.store, g.write}, w.log.Codec, w.log.Logger)
 	journal.Namespaces = w.log.Namespaces
 	w.finishOver(journal)
 	for _, id := range []string{"a", "b", "c"} {
@@ -314,7 +314,7 @@ func TestBulkWrite_UnreadableRows(t *testing.T) {
 				} else {
 					store = damaged{w.store, stage}
 				}
-				w.finishOver(commands.NewJournal(store, w.log.Codec, slog.New(slog.NewTextHandler(&said, nil))))
+				w.finishOver(engine.NewJournal(store, w.log.Codec, slog.New(slog.NewTextHandler(&said, nil))))
 				if left, err := w.finisher.Pending(t.Context()); err != nil || left.FanOuts != 1 {
 					t.Errorf("what waits before: %+v, %v", left, err)
 				}

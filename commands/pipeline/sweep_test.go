@@ -13,6 +13,7 @@ import (
 
 	"github.com/annals-project/annals/commands"
 	"github.com/annals-project/annals/commands/erasure"
+	"github.com/annals-project/annals/commands/ingest"
 	"github.com/annals-project/annals/domain/blob"
 	"github.com/annals-project/annals/domain/datapoint"
 	"github.com/annals-project/annals/domain/deletion"
@@ -53,7 +54,7 @@ func (w *harness) swept() int {
 func TestSweep_UnreferencedBlobsADayLater(t *testing.T) {
 	t.Parallel()
 	w := newIdleHarness(t)
-	w.dead(w.stop(1).IngestBatch(t.Context(), w.call, []commands.DataPoint{item("a", "one")}, ""))
+	w.dead(w.stop(1).IngestBatch(t.Context(), w.call, []ingest.DataPoint{item("a", "one")}, ""))
 	w.dead(w.stop(1).Ingest(t.Context(), w.call, item("b", big), ""))
 	if n := w.blobs(); n != 2 {
 		t.Fatalf("%d blobs, want a stage and a text", n)
@@ -77,10 +78,10 @@ func TestSweep_UnreferencedBlobsADayLater(t *testing.T) {
 func TestSweep_ReferencedBlobs(t *testing.T) {
 	t.Parallel()
 	w := newIdleHarness(t)
-	for _, in := range []commands.DataPoint{item("a", big), item("a", big+"and more"), item("b", "two")} {
+	for _, in := range []ingest.DataPoint{item("a", big), item("a", big+"and more"), item("b", "two")} {
 		w.ingest(in)
 	}
-	items := []commands.DataPoint{item("c", big), item("d", "four")}
+	items := []ingest.DataPoint{item("c", big), item("d", "four")}
 	w.dead(w.stop(3).IngestBatch(t.Context(), w.call, items, "key"))
 	w.dead(w.stop(1).Ingest(t.Context(), w.call, item("b", big), ""))
 	w.remove("b")
@@ -125,7 +126,7 @@ func TestSweep_ReferencedBlobs(t *testing.T) {
 // retry tries again, and its deletion settles the project.
 func TestBatch_StageIsLost(t *testing.T) {
 	w := newIdleHarness(t)
-	items := []commands.DataPoint{item("a", "one"), item("b", "two")}
+	items := []ingest.DataPoint{item("a", "one"), item("b", "two")}
 	w.dead(w.stop(2).IngestBatch(t.Context(), w.call, items, "key"))
 	id := w.sendID("key")
 	w.loseStage(id)
@@ -152,7 +153,7 @@ func TestBatch_StageIsLost(t *testing.T) {
 			break
 		}
 		r, err := w.write.IngestBatch(t.Context(), w.call, items, "key")
-		if err != nil || r.IngestionID != id || r.Status != commands.StatusQueued || len(r.Items) != 2 {
+		if err != nil || r.IngestionID != id || r.Status != ingest.StatusQueued || len(r.Items) != 2 {
 			t.Fatalf("its key answers %+v, %v", r, err)
 		}
 		runtest.Must(t, w.write.Retry(t.Context(), w.call, id))
@@ -193,7 +194,7 @@ func TestBatch_StageIsLost(t *testing.T) {
 // stage can be read again.
 func TestRetry_CrossesADeletion(t *testing.T) {
 	w := newIdleHarness(t)
-	w.dead(w.stop(2).IngestBatch(t.Context(), w.call, []commands.DataPoint{item("a", "one")}, "key"))
+	w.dead(w.stop(2).IngestBatch(t.Context(), w.call, []ingest.DataPoint{item("a", "one")}, "key"))
 	id := w.sendID("key")
 	name := stream.Name(stream.Ingestion, id)
 	say := func(at eventstore.Revision, e event.Event) {
@@ -324,7 +325,7 @@ func (s *story) done(err error) {
 
 func (s *story) name() string { return fmt.Sprint("id ", s.rand.IntN(4)) }
 
-func (s *story) text() commands.DataPoint {
+func (s *story) text() ingest.DataPoint {
 	content := fmt.Sprint("text ", s.rand.IntN(3))
 	if s.rand.IntN(3) > 0 {
 		content = big + content
@@ -346,7 +347,7 @@ func (s *story) single() {
 }
 
 func (s *story) batch() {
-	var items []commands.DataPoint
+	var items []ingest.DataPoint
 	seen := map[string]bool{}
 	for range 1 + s.rand.IntN(3) {
 		if in := s.text(); !seen[*in.ID] {

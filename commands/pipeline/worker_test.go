@@ -13,7 +13,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
 
-	"github.com/annals-project/annals/commands"
+	"github.com/annals-project/annals/commands/engine"
+	"github.com/annals-project/annals/commands/ingest"
 	"github.com/annals-project/annals/domain/memory"
 	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/eventstore/backoff"
@@ -44,7 +45,7 @@ func newLanes(queue counted, closed bool) *Worker {
 	now := func() time.Time { return clock }
 	quiet := slog.New(slog.DiscardHandler)
 	w := &Worker{Queue: queue, Logger: quiet, Now: now}
-	w.Pace = commands.NewBatchPace(stalled{projection.DataPoints: 1 << 40}, quiet, now)
+	w.Pace = engine.NewBatchPace(stalled{projection.DataPoints: 1 << 40}, quiet, now)
 	if closed {
 		w.Pace.Live()
 		w.Pace.Appended(1, 1<<20)
@@ -154,12 +155,12 @@ func TestWorker_BacklogWidens(t *testing.T) {
 func TestWorker_LanesOfTwoProcesses(t *testing.T) {
 	t.Parallel()
 	w := newIdleHarness(t)
-	w.log.Pace = commands.NewBatchPace(w.waiter, w.log.Logger, time.Now)
+	w.log.Pace = engine.NewBatchPace(w.waiter, w.log.Logger, time.Now)
 	const points = 60
 	var sends []uuid.UUID
 	batch := func(text string) {
 		t.Helper()
-		items := make([]commands.DataPoint, points)
+		items := make([]ingest.DataPoint, points)
 		for n := range items {
 			items[n] = item(fmt.Sprint("text ", n), fmt.Sprintf("Ana likes %s %d.", text, n))
 		}
@@ -175,7 +176,7 @@ func TestWorker_LanesOfTwoProcesses(t *testing.T) {
 	process := func(name string) (kill func()) {
 		ctx, cancel := context.WithCancel(t.Context())
 		worker := w.worker(name)
-		worker.Pace, worker.Now = commands.NewBatchPace(w.waiter, w.log.Logger, time.Now), time.Now
+		worker.Pace, worker.Now = engine.NewBatchPace(w.waiter, w.log.Logger, time.Now), time.Now
 		ended := make(chan error, 1)
 		go func() { ended <- worker.Run(ctx) }()
 		return func() {

@@ -25,7 +25,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"golang.org/x/sync/semaphore"
 
-	"github.com/annals-project/annals/commands"
+	"github.com/annals-project/annals/commands/engine"
 	"github.com/annals-project/annals/console/authserver"
 	"github.com/annals-project/annals/console/web"
 	"github.com/annals-project/annals/domain/fault"
@@ -79,15 +79,15 @@ type Config struct {
 		EndedAgents(ctx context.Context, ids []uuid.UUID) ([]uuid.UUID, error)
 	}
 	Commands interface {
-		ApproveAgent(ctx context.Context, call commands.Call, a organization.AgentApproved) error
-		DenyAgent(ctx context.Context, call commands.Call, organization, agent uuid.UUID) error
-		RevokeAgent(ctx context.Context, call commands.Call, organization, agent, of uuid.UUID) error
-		StopAgent(ctx context.Context, call commands.Call, organization, agent uuid.UUID) error
+		ApproveAgent(ctx context.Context, call engine.Call, a organization.AgentApproved) error
+		DenyAgent(ctx context.Context, call engine.Call, organization, agent uuid.UUID) error
+		RevokeAgent(ctx context.Context, call engine.Call, organization, agent, of uuid.UUID) error
+		StopAgent(ctx context.Context, call engine.Call, organization, agent uuid.UUID) error
 	}
 	// Connections are what people let programs do by OAuth.
 	Connections interface {
 		Grants(ctx context.Context, person uuid.UUID) ([]authserver.Approved, error)
-		RevokeGrant(ctx context.Context, call commands.Call, person, id uuid.UUID) (found bool, err error)
+		RevokeGrant(ctx context.Context, call engine.Call, person, id uuid.UUID) (found bool, err error)
 	}
 	// Hold keeps the session in which a person decides until a transaction ends, as signin.Service.Hold; nil asks nobody.
 	Hold func(ctx context.Context, tx pgx.Tx, session uuid.UUID) (live bool, err error)
@@ -150,8 +150,8 @@ func hashOf(token string) []byte {
 }
 
 // callOf is the call of a command by an agent itself.
-func (s *Service) callOf(agent uuid.UUID) commands.Call {
-	return commands.Call{Principal: auth.Principal{Kind: auth.AgentToken, KeyID: agent}, ReceivedAt: s.now()}
+func (s *Service) callOf(agent uuid.UUID) engine.Call {
+	return engine.Call{Principal: auth.Principal{Kind: auth.AgentToken, KeyID: agent}, ReceivedAt: s.now()}
 }
 
 // Error is what an agent reads of a refusal.

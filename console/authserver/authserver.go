@@ -27,7 +27,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/annals-project/annals/commands"
+	"github.com/annals-project/annals/commands/engine"
 	"github.com/annals-project/annals/console/web"
 	"github.com/annals-project/annals/domain/organization"
 	"github.com/annals-project/annals/internal/auth"
@@ -58,8 +58,8 @@ type Config struct {
 	// Hold keeps the session in which a person consents until a transaction ends, as signin.Service.Hold; nil asks nobody.
 	Hold     func(ctx context.Context, tx pgx.Tx, session uuid.UUID) (live bool, err error)
 	Commands interface {
-		ApproveGrant(context.Context, commands.Call, organization.GrantApproved) error
-		RevokeGrant(context.Context, commands.Call, organization.GrantRevoked) error
+		ApproveGrant(context.Context, engine.Call, organization.GrantApproved) error
+		RevokeGrant(context.Context, engine.Call, organization.GrantRevoked) error
 	}
 	// Removed returns those of some people who are certainly removed.
 	Removed func(ctx context.Context, people []uuid.UUID) ([]uuid.UUID, error)

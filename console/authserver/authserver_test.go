@@ -18,7 +18,7 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/annals-project/annals/commands"
+	"github.com/annals-project/annals/commands/engine"
 	"github.com/annals-project/annals/console/signin"
 	"github.com/annals-project/annals/console/web"
 	"github.com/annals-project/annals/domain/organization"
@@ -62,7 +62,7 @@ type record struct {
 	events []any
 }
 
-func (l *record) ApproveGrant(_ context.Context, _ commands.Call, e organization.GrantApproved) error {
+func (l *record) ApproveGrant(_ context.Context, _ engine.Call, e organization.GrantApproved) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	_, err := l.state.ApproveGrant(e)
@@ -73,7 +73,7 @@ func (l *record) ApproveGrant(_ context.Context, _ commands.Call, e organization
 	return err
 }
 
-func (l *record) RevokeGrant(_ context.Context, _ commands.Call, e organization.GrantRevoked) error {
+func (l *record) RevokeGrant(_ context.Context, _ engine.Call, e organization.GrantRevoked) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.state.Evolve(&e)

@@ -11,7 +11,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
-	"github.com/annals-project/annals/commands"
+	"github.com/annals-project/annals/commands/engine"
 	"github.com/annals-project/annals/domain/organization"
 	"github.com/annals-project/annals/internal/auth"
 	"github.com/annals-project/annals/internal/runtest"
@@ -145,10 +145,10 @@ func TestFlow_FromConsentToRevocation(t *testing.T) {
 	if len(list) != 1 || list[0].ID != g.ID || list[0].RedirectHost != "app.example" || list[0].UsedAt == nil {
 		t.Fatalf("%+v", list)
 	}
-	if found, err := s.RevokeGrant(t.Context(), commands.Call{}, s.ben, g.ID); found || err != nil {
+	if found, err := s.RevokeGrant(t.Context(), engine.Call{}, s.ben, g.ID); found || err != nil {
 		t.Errorf("somebody else ends it: %t %v", found, err)
 	}
-	if found, err := s.RevokeGrant(t.Context(), commands.Call{}, s.ana, g.ID); !found || err != nil {
+	if found, err := s.RevokeGrant(t.Context(), engine.Call{}, s.ana, g.ID); !found || err != nil {
 		t.Errorf("%t %v", found, err)
 	}
 	if s.lives(has.AccessToken) || s.lives(wide.AccessToken) {

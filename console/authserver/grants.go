@@ -16,7 +16,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
-	"github.com/annals-project/annals/commands"
+	"github.com/annals-project/annals/commands/engine"
 	"github.com/annals-project/annals/console/web"
 	"github.com/annals-project/annals/domain/fault"
 	"github.com/annals-project/annals/domain/organization"
@@ -129,7 +129,7 @@ func (s *Service) Grants(ctx context.Context, person uuid.UUID) ([]Approved, err
 }
 
 // RevokeGrant ends a grant of a person, and its tokens, at once. found is false if there is none.
-func (s *Service) RevokeGrant(ctx context.Context, call commands.Call, person, id uuid.UUID) (found bool, err error) {
+func (s *Service) RevokeGrant(ctx context.Context, call engine.Call, person, id uuid.UUID) (found bool, err error) {
 	var of uuid.UUID
 	err = s.DB.QueryRow(ctx, `select organization_id from ops.oauth_grants where id = $1 and person_id = $2`, id, person).Scan(&of)
 	if errors.Is(err, pgx.ErrNoRows) {
@@ -279,7 +279,7 @@ func (s *Service) EndAll(ctx context.Context, tx pgx.Tx, person uuid.UUID) error
 // RecordEndings writes the ends of the grants of a person to the log, of all people for uuid.Nil. It may be repeated.
 func (s *Service) RecordEndings(ctx context.Context, person uuid.UUID) error {
 	return EachEnding(ctx, s.DB, "ops.oauth_endings", person, func(e Ending) error {
-		call := commands.Call{Principal: auth.Principal{Kind: auth.Person, KeyID: e.Person}, ReceivedAt: s.now()}
+		call := engine.Call{Principal: auth.Principal{Kind: auth.Person, KeyID: e.Person}, ReceivedAt: s.now()}
 		return s.Commands.RevokeGrant(ctx, call, organization.GrantRevoked{
 			OrganizationID: e.Organization, MemberID: e.Person, GrantID: e.ID,
 		})

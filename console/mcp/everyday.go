@@ -15,7 +15,7 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/annals-project/annals/commands"
+	ingestcmd "github.com/annals-project/annals/commands/ingest"
 	"github.com/annals-project/annals/domain/audience"
 	"github.com/annals-project/annals/domain/fault"
 	"github.com/annals-project/annals/internal/auth"
@@ -165,7 +165,7 @@ func actRemember(ctx context.Context, u *use) (answer object, o omitted, err err
 	for try := range maxTries + 1 {
 		u.args["id"], _ = json.Marshal(u.shortID(content, try)) // a text
 		answer, o, err = u.ask(ctx, with)
-		if f, is := errors.AsType[*fault.Error](err); !is || f.Code != commands.CodeIDTaken {
+		if f, is := errors.AsType[*fault.Error](err); !is || f.Code != ingestcmd.CodeIDTaken {
 			break
 		}
 	}

@@ -19,7 +19,7 @@ import (
 	"github.com/google/uuid"
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
-	"github.com/annals-project/annals/commands"
+	"github.com/annals-project/annals/commands/engine"
 	"github.com/annals-project/annals/console/web"
 	"github.com/annals-project/annals/domain/fault"
 	"github.com/annals-project/annals/internal/allowance"
@@ -57,7 +57,7 @@ type Config struct {
 	}
 	// Identities records people who recall and send.
 	Identities interface {
-		EnsureSignedIn(ctx context.Context, call commands.Call, name string) error
+		EnsureSignedIn(ctx context.Context, call engine.Call, name string) error
 	}
 	DataPoints interface {
 		// Authors returns the authors of live data points, by their source ids.
@@ -207,7 +207,7 @@ type incoming struct {
 	// path is the one of auth.MCPPaths that was called.
 	path string
 	// command is that of the request, without its principal.
-	command  commands.Call
+	command  engine.Call
 	reserved *reservations
 	request  context.Context //nolint:containedctx // of the one request, which the SDK detaches its calls from
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/labstack/echo/v4"
 
-	"github.com/annals-project/annals/commands"
+	"github.com/annals-project/annals/commands/engine"
 	"github.com/annals-project/annals/console/web"
 	"github.com/annals-project/annals/domain/fault"
 	"github.com/annals-project/annals/domain/organization"
@@ -50,7 +50,7 @@ func (s *served) OrganizationByID(context.Context, uuid.UUID) (access.Organizati
 	return access.Organization{}, false, nil
 }
 
-func (s *served) EnsureSignedIn(context.Context, commands.Call, string) error { return nil }
+func (s *served) EnsureSignedIn(context.Context, engine.Call, string) error { return nil }
 
 // serve starts a service whose API answers each call with an empty object.
 func serve(t *testing.T) *served {

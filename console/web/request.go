@@ -13,7 +13,7 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/annals-project/annals/commands"
+	"github.com/annals-project/annals/commands/engine"
 	"github.com/annals-project/annals/console/signin"
 	"github.com/annals-project/annals/domain/fault"
 	"github.com/annals-project/annals/domain/instant"
@@ -361,8 +361,8 @@ func (r *Request) principal() auth.Principal {
 }
 
 // Command is the call of a command by the person, in the project of the path.
-func (r *Request) Command() commands.Call {
-	return commands.Call{Principal: r.principal(), RequestID: r.ID(), ReceivedAt: r.Now()}
+func (r *Request) Command() engine.Call {
+	return engine.Call{Principal: r.principal(), RequestID: r.ID(), ReceivedAt: r.Now()}
 }
 
 // Cookies are the names of the cookies of the console.

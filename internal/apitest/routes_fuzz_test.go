@@ -16,7 +16,10 @@ import (
 	"github.com/google/uuid"
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/annals-project/annals/commands"
+	"github.com/annals-project/annals/commands/engine"
+	"github.com/annals-project/annals/commands/identities"
+	"github.com/annals-project/annals/commands/ingest"
+	"github.com/annals-project/annals/commands/tenancy"
 	"github.com/annals-project/annals/domain/audience"
 	"github.com/annals-project/annals/domain/identity"
 	"github.com/annals-project/annals/domain/metering"
@@ -42,8 +45,8 @@ import (
 // okStub does whatever it is asked for.
 type okStub struct{}
 
-func (okStub) Ingest(_ context.Context, _ commands.Call, in commands.DataPoint, _ string) (commands.Receipt, error) {
-	r := commands.Receipt{ProjectID: 1, IngestionID: uuid.New(), SourceID: "digest", Status: commands.StatusQueued}
+func (okStub) Ingest(_ context.Context, _ engine.Call, in ingest.DataPoint, _ string) (ingest.Receipt, error) {
+	r := ingest.Receipt{ProjectID: 1, IngestionID: uuid.New(), SourceID: "digest", Status: ingest.StatusQueued}
 	if in.ID != nil {
 		r.SourceID = *in.ID
 	}
@@ -51,28 +54,28 @@ func (okStub) Ingest(_ context.Context, _ commands.Call, in commands.DataPoint, 
 }
 
 func (okStub) IngestBatch(
-	_ context.Context, _ commands.Call, items []commands.DataPoint, _ string,
-) (commands.BatchReceipt, error) {
-	r := commands.BatchReceipt{ProjectID: 1, IngestionID: uuid.New(), Status: commands.StatusQueued}
+	_ context.Context, _ engine.Call, items []ingest.DataPoint, _ string,
+) (ingest.BatchReceipt, error) {
+	r := ingest.BatchReceipt{ProjectID: 1, IngestionID: uuid.New(), Status: ingest.StatusQueued}
 	for i := range items {
-		r.Items = append(r.Items, commands.ItemReceipt{Ordinal: i, SourceID: "s", Status: commands.StatusQueued})
+		r.Items = append(r.Items, ingest.ItemReceipt{Ordinal: i, SourceID: "s", Status: ingest.StatusQueued})
 	}
 	return r, nil
 }
 
-func (okStub) Retry(context.Context, commands.Call, uuid.UUID) error      { return nil }
-func (okStub) DeleteSend(context.Context, commands.Call, uuid.UUID) error { return nil }
+func (okStub) Retry(context.Context, engine.Call, uuid.UUID) error      { return nil }
+func (okStub) DeleteSend(context.Context, engine.Call, uuid.UUID) error { return nil }
 
-func (okStub) DeleteDataPoints(_ context.Context, _ commands.Call, ids []string) (commands.DeletionReceipt, error) {
-	return commands.DeletionReceipt{OperationID: uuid.New(), IDs: ids}, nil
+func (okStub) DeleteDataPoints(_ context.Context, _ engine.Call, ids []string) (ingest.DeletionReceipt, error) {
+	return ingest.DeletionReceipt{OperationID: uuid.New(), IDs: ids}, nil
 }
 
-func (okStub) CreateProject(_ context.Context, _ commands.Call, name string) (commands.ProjectReceipt, error) {
-	return commands.ProjectReceipt{Slug: "made", Name: name, CreatedAt: time.Unix(1, 0).UTC()}, nil
+func (okStub) CreateProject(_ context.Context, _ engine.Call, name string) (tenancy.ProjectReceipt, error) {
+	return tenancy.ProjectReceipt{Slug: "made", Name: name, CreatedAt: time.Unix(1, 0).UTC()}, nil
 }
 
-func (okStub) CreateKey(_ context.Context, _ commands.Call, _, name string) (commands.KeyReceipt, error) {
-	return commands.KeyReceipt{
+func (okStub) CreateKey(_ context.Context, _ engine.Call, _, name string) (tenancy.KeyReceipt, error) {
+	return tenancy.KeyReceipt{
 		ID:        uuid.NewString(),
 		Name:      name,
 		KeyPrefix: "svc_sk_0000",
@@ -82,7 +85,7 @@ func (okStub) CreateKey(_ context.Context, _ commands.Call, _, name string) (com
 	}, nil
 }
 
-func (okStub) RevokeKey(context.Context, commands.Call, string, string) error { return nil }
+func (okStub) RevokeKey(context.Context, engine.Call, string, string) error { return nil }
 
 func (okStub) Status(context.Context, auth.Project, uuid.UUID) (datapoints.Status, error) {
 	return datapoints.Status{Status: datapoints.StatusCompleted, Settled: true}, nil
@@ -256,12 +259,12 @@ func FuzzRoutes(f *testing.F) {
 }
 
 func (okStub) PutIdentity(
-	_ context.Context, call commands.Call, name string, traits map[string]string,
-) (commands.IdentityReceipt, error) {
+	_ context.Context, call engine.Call, name string, traits map[string]string,
+) (identities.IdentityReceipt, error) {
 	if traits == nil {
 		traits = map[string]string{}
 	}
-	return commands.IdentityReceipt{
+	return identities.IdentityReceipt{
 		ID:        uuid.New(),
 		Identity:  name,
 		Traits:    traits,
@@ -272,19 +275,19 @@ func (okStub) PutIdentity(
 }
 
 func (w okStub) PatchIdentity(
-	ctx context.Context, call commands.Call, name string, set map[string]string, _ []string,
-) (commands.IdentityReceipt, error) {
+	ctx context.Context, call engine.Call, name string, set map[string]string, _ []string,
+) (identities.IdentityReceipt, error) {
 	return w.PutIdentity(ctx, call, name, set)
 }
 
-func (okStub) DeleteIdentity(context.Context, commands.Call, string) error { return nil }
+func (okStub) DeleteIdentity(context.Context, engine.Call, string) error { return nil }
 
 func (okStub) BulkIdentities(
-	_ context.Context, _ commands.Call, rows []identity.Row,
-) ([]commands.IdentityStatus, error) {
-	statuses := make([]commands.IdentityStatus, len(rows))
+	_ context.Context, _ engine.Call, rows []identity.Row,
+) ([]identities.IdentityStatus, error) {
+	statuses := make([]identities.IdentityStatus, len(rows))
 	for i, row := range rows {
-		statuses[i] = commands.IdentityStatus{Identity: row.Identity, Status: identity.Updated}
+		statuses[i] = identities.IdentityStatus{Identity: row.Identity, Status: identity.Updated}
 	}
 	return statuses, nil
 }
@@ -315,15 +318,15 @@ func (w okStub) Identity(ctx context.Context, project auth.Project, name string)
 }
 
 func (okStub) PutAudience(
-	_ context.Context, _ commands.Call, in commands.AudiencePut,
-) (commands.AudienceReceipt, error) {
-	return commands.AudienceReceipt{ID: uuid.New(), Slug: in.Slug, Created: in.Name == nil}, nil
+	_ context.Context, _ engine.Call, in identities.AudiencePut,
+) (identities.AudienceReceipt, error) {
+	return identities.AudienceReceipt{ID: uuid.New(), Slug: in.Slug, Created: in.Name == nil}, nil
 }
 
-func (okStub) DeleteAudience(context.Context, commands.Call, string) error { return nil }
+func (okStub) DeleteAudience(context.Context, engine.Call, string) error { return nil }
 
-func (okStub) RecomputeAudience(_ context.Context, _ commands.Call, slug string) (commands.AudienceReceipt, error) {
-	return commands.AudienceReceipt{ID: uuid.New(), Slug: slug}, nil
+func (okStub) RecomputeAudience(_ context.Context, _ engine.Call, slug string) (identities.AudienceReceipt, error) {
+	return identities.AudienceReceipt{ID: uuid.New(), Slug: slug}, nil
 }
 
 func (w okStub) ViewAudience(ctx context.Context, project auth.Project, slug string) (any, bool, error) {

@@ -12,7 +12,7 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/annals-project/annals/commands"
+	"github.com/annals-project/annals/commands/ingest"
 	audiences "github.com/annals-project/annals/domain/audience"
 	"github.com/annals-project/annals/domain/fault"
 	"github.com/annals-project/annals/internal/apitest"
@@ -68,7 +68,7 @@ func (w *walk) refused(slug *string, err error) bool {
 }
 
 // accept notes what a send leaves, and whether it brought nothing new.
-func (w *walk) accept(in commands.DataPoint, send uuid.UUID, ordinal int) (unchanged bool) {
+func (w *walk) accept(in ingest.DataPoint, send uuid.UUID, ordinal int) (unchanged bool) {
 	if in.Identity != nil {
 		w.appear(*in.Identity)
 	}
@@ -105,7 +105,7 @@ func (w *walk) accept(in commands.DataPoint, send uuid.UUID, ordinal int) (uncha
 }
 
 // send sends one data point, and holds the receipt against the model.
-func (w *walk) send(in commands.DataPoint) {
+func (w *walk) send(in ingest.DataPoint) {
 	w.t.Helper()
 	r, err := w.write.Ingest(w.t.Context(), w.call, in, "")
 	if w.refused(in.Audience, err) {
@@ -118,7 +118,7 @@ func (w *walk) send(in commands.DataPoint) {
 	w.did("send %s %s: %q", *in.ID, said(in), in.Content)
 }
 
-func said(in commands.DataPoint) string {
+func said(in ingest.DataPoint) string {
 	text := ""
 	if in.Audience != nil {
 		text += " to " + *in.Audience
@@ -133,10 +133,10 @@ func said(in commands.DataPoint) string {
 }
 
 // newNote is a data point under an id of its own.
-func (w *walk) newNote() commands.DataPoint {
+func (w *walk) newNote() ingest.DataPoint {
 	w.serial++
 	id, at := fmt.Sprintf("note/%d", w.serial), w.someTime()
-	in := commands.DataPoint{ID: &id, Content: w.someText(), Timestamp: &at, Audience: w.someSlug()}
+	in := ingest.DataPoint{ID: &id, Content: w.someText(), Timestamp: &at, Audience: w.someSlug()}
 	if w.rng.IntN(3) == 0 {
 		author := w.someone()
 		in.Identity = &author
@@ -173,7 +173,7 @@ func (w *walk) move() bool {
 	if p == nil {
 		return false
 	}
-	w.send(commands.DataPoint{ID: &p.id, Content: p.content, Audience: w.someSlug()})
+	w.send(ingest.DataPoint{ID: &p.id, Content: p.content, Audience: w.someSlug()})
 	return true
 }
 
@@ -185,7 +185,7 @@ func (w *walk) redact() bool {
 		return false
 	}
 	w.serial++
-	w.send(commands.DataPoint{ID: &p.id, Content: fmt.Sprintf("Zebra note %d, redacted.", w.serial)})
+	w.send(ingest.DataPoint{ID: &p.id, Content: fmt.Sprintf("Zebra note %d, redacted.", w.serial)})
 	switch w.rng.IntN(3) {
 	case 0:
 		w.attempt(p, false)
@@ -201,12 +201,12 @@ func (w *walk) sendBatch() bool {
 	if len(w.notes)+3 > maxNotes {
 		return false
 	}
-	var items []commands.DataPoint
+	var items []ingest.DataPoint
 	for range 2 {
 		items = append(items, w.newNote())
 	}
 	if p := w.someNote(); p != nil {
-		items = append(items, commands.DataPoint{ID: &p.id, Content: p.content, Audience: w.someSlug()})
+		items = append(items, ingest.DataPoint{ID: &p.id, Content: p.content, Audience: w.someSlug()})
 	}
 	var unknown *string
 	for _, in := range items {

@@ -16,6 +16,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/annals-project/annals/commands"
+	"github.com/annals-project/annals/commands/engine"
 	audiences "github.com/annals-project/annals/domain/audience"
 	"github.com/annals-project/annals/domain/comprehend"
 	"github.com/annals-project/annals/domain/event"
@@ -314,14 +315,14 @@ func (w *walk) count() {
 type fixture struct {
 	t         *testing.T
 	store     eventstore.Store
-	log       *commands.Journal
+	log       *engine.Journal
 	db        *pgxpool.Pool
 	runtime   *runner.Runtime
 	waiter    *runner.Waiter
 	directory *directory.Queries
 	write     *commands.Service
 	recall    *recall.Service
-	call      commands.Call
+	call      engine.Call
 }
 
 // needed are the projections that a walk rests on.
@@ -353,14 +354,14 @@ func newInside(t *testing.T) *fixture {
 	runtest.Must(t, err)
 	nodetest.CloseAtEnd(t, index)
 
-	w := &fixture{t: t, store: store, log: commands.NewJournal(store, codec, quiet), db: pgtest.Database(t)}
+	w := &fixture{t: t, store: store, log: engine.NewJournal(store, codec, quiet), db: pgtest.Database(t)}
 	hashKey, stored := make([]byte, 32), uuid.New()
 	namespaces := stream.NewNamespaces(hashKey)
 	project := auth.Project{ID: uuid.New(), Number: 1, Slug: "default"}
 	project.Namespace, err = namespaces.Of(stored)
 	runtest.Must(t, err)
 	born := time.Now().UTC().Add(-24 * time.Hour).Truncate(time.Microsecond)
-	w.call = commands.Call{
+	w.call = engine.Call{
 		Principal:  auth.Principal{Kind: auth.ProjectKey, KeyID: uuid.New(), OrganizationID: uuid.New(), Project: project},
 		ReceivedAt: born,
 	}

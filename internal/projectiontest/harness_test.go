@@ -18,6 +18,7 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"github.com/annals-project/annals/commands"
+	"github.com/annals-project/annals/commands/engine"
 	"github.com/annals-project/annals/domain/blob"
 	"github.com/annals-project/annals/domain/comprehend"
 	"github.com/annals-project/annals/domain/datapoint"
@@ -54,7 +55,7 @@ type harness struct {
 	index      recallindex.Index
 	analyzers  domainrecall.Analyzers
 	store      *eventstoretest.Memory
-	log        *commands.Journal
+	log        *engine.Journal
 	project    auth.Project
 	contract   *apitest.Contract
 	api        http.Handler
@@ -79,7 +80,7 @@ func (h *harness) Agent(context.Context, uuid.UUID) (auth.AgentHolder, bool, err
 	return auth.AgentHolder{}, false, nil
 }
 
-// Wait implements commands.Waiter: it applies the new events itself.
+// Wait implements engine.Waiter: it applies the new events itself.
 func (h *harness) Wait(ctx context.Context, _ eventstore.Position, _ ...string) error {
 	return h.advance(ctx)
 }
@@ -129,7 +130,7 @@ var namespaces = stream.NewNamespaces(make([]byte, 32))
 func (h *harness) setUp(codec *eventstore.Codec) {
 	discard := slog.New(slog.DiscardHandler)
 	h.store = eventstoretest.NewMemory()
-	h.log = commands.NewJournal(h.store, codec, discard)
+	h.log = engine.NewJournal(h.store, codec, discard)
 	h.project = auth.Project{ID: uuid.New(), Number: 1, Slug: "default"}
 	stored := uuid.New()
 	var err error

@@ -3,6 +3,10 @@ package model
 import (
 	"context"
 	"net/http"
+	"runtime"
+	"time"
+
+	"github.com/annals-project/annals/eventstore/backoff"
 )
 
 // Embedder embeds texts with a model.
@@ -74,4 +78,84 @@ func (e *Embedder) Embed(ctx context.Context, texts []string) ([][]float32, erro
 		}
 	}
 	return vectors, nil
+}
+
+// Encoder is a model in this process, such as *minilm.Model. It is safe for concurrent use.
+type Encoder interface {
+	// Name names the model with the digest of its weights.
+	Name() string
+	// Embed returns the vector of a text. The error is that of the context.
+	Embed(ctx context.Context, text string) ([]float32, error)
+}
+
+// Builtin embeds texts in this process.
+type Builtin struct{ model Encoder }
+
+// NewBuiltin makes an embedder of a model.
+func NewBuiltin(model Encoder) *Builtin { return &Builtin{model} }
+
+// Name returns the name of the model, with the digest of its weights.
+func (b *Builtin) Name() string { return b.model.Name() }
+
+// builtinPassages is how many passages of a revision are embedded: each takes up to a tenth of a second of a processor.
+const builtinPassages = 32
+
+// Passages is how many passages of a revision are embedded at most.
+func (*Builtin) Passages() int { return builtinPassages }
+
+// Memories reports that memories are not embedded: they repeat their source.
+func (*Builtin) Memories() bool { return false }
+
+// questionBytes is how much of a question is embedded, so that a long one does not make its recall wait.
+const questionBytes = 512
+
+// EmbedQuestion returns the vector of a question. The error is that of the context.
+func (b *Builtin) EmbedQuestion(ctx context.Context, text string) ([]float32, error) {
+	return b.model.Embed(ctx, text[:min(len(text), questionBytes)])
+}
+
+// Embed returns a vector for each text. It gives way to other work: after each text it rests, the longer the more
+// the processors have to do. The error is that of the context.
+func (b *Builtin) Embed(ctx context.Context, texts []string) ([][]float32, error) {
+	runtime.LockOSThread() // the time of the thread is that of the model
+	defer runtime.UnlockOSThread()
+	rest := newRest()
+	vectors := make([][]float32, len(texts))
+	for i, text := range texts {
+		start, used := time.Now(), threadTime()
+		vector, err := b.model.Embed(ctx, text)
+		if err != nil {
+			return nil, err
+		}
+		vectors[i] = vector
+		if err := backoff.Pause(ctx, rest.after(time.Since(start), threadTime()-used), nil); err != nil {
+			return nil, err
+		}
+	}
+	return vectors, nil
+}
+
+// rest decides how long work in the background rests.
+type rest struct {
+	// share is the length of a rest, as a share of the work before it.
+	share float64
+}
+
+const (
+	leastRest, mostRest = 0.05, 4
+	// crowded is from how much more time than of the processor a work took that others wait for a processor.
+	crowded = 1.25
+)
+
+func newRest() rest { return rest{share: 1} }
+
+// after returns how long to rest after a work that took some time and used some of a processor: longer each time while
+// others wait for a processor, shorter while none does.
+func (r *rest) after(took, used time.Duration) time.Duration {
+	if used <= 0 || float64(took) > crowded*float64(used) {
+		r.share = min(mostRest, 2*r.share)
+	} else {
+		r.share = max(leastRest, r.share/2)
+	}
+	return time.Duration(r.share * float64(took))
 }

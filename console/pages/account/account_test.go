@@ -21,7 +21,8 @@ import (
 	"github.com/google/uuid"
 	"github.com/pquerna/otp/totp"
 
-	"github.com/annals-project/annals/commands"
+	"github.com/annals-project/annals/commands/engine"
+	"github.com/annals-project/annals/commands/tenancy"
 	"github.com/annals-project/annals/console/forms"
 	"github.com/annals-project/annals/console/pages/account"
 	"github.com/annals-project/annals/console/signin"
@@ -149,7 +150,7 @@ func (s *scene) Register(ctx context.Context, email string) (uuid.UUID, error) {
 	return id, err
 }
 
-func (s *scene) RegisterPerson(ctx context.Context, _ commands.Call, email string) (uuid.UUID, error) {
+func (s *scene) RegisterPerson(ctx context.Context, _ engine.Call, email string) (uuid.UUID, error) {
 	return s.Register(ctx, email)
 }
 
@@ -167,7 +168,7 @@ func (s *scene) offersTo(_ context.Context, email string) ([]access.Offer, error
 
 // AcceptOffer makes the person of an address a member, as by the offer.
 func (s *scene) AcceptOffer(
-	ctx context.Context, _ commands.Call, of, offer uuid.UUID, email string,
+	ctx context.Context, _ engine.Call, of, offer uuid.UUID, email string,
 ) (uuid.UUID, error) {
 	for i, o := range s.offers[email] {
 		if o.ID == offer && o.Organization == of {
@@ -182,7 +183,7 @@ func (s *scene) AcceptOffer(
 }
 
 func (s *scene) EndOffer(
-	_ context.Context, _ commands.Call, _, offer uuid.UUID, _ organization.OfferEnd,
+	_ context.Context, _ engine.Call, _, offer uuid.UUID, _ organization.OfferEnd,
 ) error {
 	for email := range s.offers {
 		s.offers[email] = slices.DeleteFunc(s.offers[email], func(o access.Offer) bool { return o.ID == offer })
@@ -205,7 +206,7 @@ func (s *scene) ProjectNamed(context.Context, uuid.UUID, string) (auth.Named, bo
 }
 
 func (s *scene) CreateOrganization(
-	_ context.Context, _ commands.Call, in commands.NewOrganization,
+	_ context.Context, _ engine.Call, in tenancy.NewOrganization,
 ) (tenants.Organization, error) {
 	if in.Name == "Acme" {
 		return tenants.Organization{}, fault.New(fault.Conflict, fault.CodeConflict, "there is an organization Acme")
@@ -217,13 +218,13 @@ func (s *scene) CreateOrganization(
 	return tenants.Organization{Name: in.Name}, nil
 }
 
-func (s *scene) ChangeAddress(_ context.Context, _ commands.Call, id uuid.UUID, email string) error {
+func (s *scene) ChangeAddress(_ context.Context, _ engine.Call, id uuid.UUID, email string) error {
 	s.people[id].Email = email
 	return nil
 }
 
 // RemoveMember ends a membership, unless it is that of an Owner.
-func (s *scene) RemoveMember(_ context.Context, call commands.Call, of, member uuid.UUID) error {
+func (s *scene) RemoveMember(_ context.Context, call engine.Call, of, member uuid.UUID) error {
 	if call.Principal.Kind != auth.Person || call.Principal.KeyID != member {
 		return fmt.Errorf("%s leaves as %+v", member, call.Principal)
 	}

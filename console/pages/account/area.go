@@ -17,7 +17,8 @@ import (
 	"github.com/google/uuid"
 	"rsc.io/qr"
 
-	"github.com/annals-project/annals/commands"
+	"github.com/annals-project/annals/commands/engine"
+	"github.com/annals-project/annals/commands/tenancy"
 	"github.com/annals-project/annals/console/signin"
 	"github.com/annals-project/annals/console/web"
 	"github.com/annals-project/annals/domain/fault"
@@ -35,15 +36,15 @@ var templates embed.FS
 type Deps struct {
 	SignIn   *signin.Service
 	Commands interface {
-		CreateOrganization(context.Context, commands.Call, commands.NewOrganization) (tenants.Organization, error)
-		RemoveMember(ctx context.Context, call commands.Call, organization, member uuid.UUID) error
-		ChangeAddress(ctx context.Context, call commands.Call, person uuid.UUID, email string) error
-		RegisterPerson(ctx context.Context, call commands.Call, email string) (uuid.UUID, error)
+		CreateOrganization(context.Context, engine.Call, tenancy.NewOrganization) (tenants.Organization, error)
+		RemoveMember(ctx context.Context, call engine.Call, organization, member uuid.UUID) error
+		ChangeAddress(ctx context.Context, call engine.Call, person uuid.UUID, email string) error
+		RegisterPerson(ctx context.Context, call engine.Call, email string) (uuid.UUID, error)
 		AcceptOffer(
-			ctx context.Context, call commands.Call, organization, offer uuid.UUID, email string,
+			ctx context.Context, call engine.Call, organization, offer uuid.UUID, email string,
 		) (member uuid.UUID, err error)
 		EndOffer(
-			ctx context.Context, call commands.Call, organization, offer uuid.UUID, end organization.OfferEnd,
+			ctx context.Context, call engine.Call, organization, offer uuid.UUID, end organization.OfferEnd,
 		) error
 	}
 	// OffersTo lists the open offers to an address.

@@ -8,7 +8,7 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/annals-project/annals/commands"
+	"github.com/annals-project/annals/commands/tenancy"
 	"github.com/annals-project/annals/console/signin"
 	"github.com/annals-project/annals/console/web"
 	"github.com/annals-project/annals/domain/fault"
@@ -107,7 +107,7 @@ func (d Deps) creation(r *web.Request) func(context.Context, string) (uuid.UUID,
 	return func(ctx context.Context, email string) (uuid.UUID, error) {
 		call := r.Command()
 		call.Principal.Kind = "sign-up"
-		_, err := d.Commands.CreateOrganization(ctx, call, commands.NewOrganization{
+		_, err := d.Commands.CreateOrganization(ctx, call, tenancy.NewOrganization{
 			Name: r.Field("organization"), Plan: metering.PayAsYouGo, OwnerEmail: email,
 		})
 		if err != nil {

@@ -13,7 +13,7 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/annals-project/annals/commands"
+	"github.com/annals-project/annals/commands/ingest"
 	"github.com/annals-project/annals/console/web"
 	"github.com/annals-project/annals/domain/audience"
 	"github.com/annals-project/annals/domain/datapoint"
@@ -130,30 +130,30 @@ func formOf(r *web.Request) form {
 }
 
 // point reads a form as the API reads the body of a send. The fault is invalid-request.
-func (f form) point() (commands.DataPoint, error) {
+func (f form) point() (ingest.DataPoint, error) {
 	body := map[string]any{"content": f.Content}
 	for name, value := range map[string]string{
 		"id": f.ID, "label": f.Label, "timestamp": f.Timestamp, "audience": f.Audience, "identity": f.Identity,
 	} {
 		if !isText(value) {
-			return commands.DataPoint{}, fields.Invalid(name, "is no text")
+			return ingest.DataPoint{}, fields.Invalid(name, "is no text")
 		}
 		if value != "" {
 			body[name] = value
 		}
 	}
 	if _, err := instant.Parse(f.Timestamp); f.Timestamp != "" && err != nil {
-		return commands.DataPoint{}, fields.Invalid("the time \"Occurred\"", "is none: write one as in %s", anInstant)
+		return ingest.DataPoint{}, fields.Invalid("the time \"Occurred\"", "is none: write one as in %s", anInstant)
 	}
 	if f.Metadata != "" {
 		if !json.Valid([]byte(f.Metadata)) {
-			return commands.DataPoint{}, fields.Invalid("metadata", "is no JSON")
+			return ingest.DataPoint{}, fields.Invalid("metadata", "is no JSON")
 		}
 		body["metadata"] = json.RawMessage(f.Metadata)
 	}
 	text, err := json.Marshal(body)
 	if err != nil {
-		return commands.DataPoint{}, err
+		return ingest.DataPoint{}, err
 	}
 	return fields.Decode(text, "", fields.DataPointNames, fields.DataPointOf)
 }
@@ -224,7 +224,7 @@ func (p *pages) correct(r *web.Request) error {
 }
 
 // correction returns what the form changes of what is stored.
-func (c correctPage) correction(stored correctPage) (change commands.Correction, err error) {
+func (c correctPage) correction(stored correctPage) (change ingest.Correction, err error) {
 	sent := c.form
 	if sent.Audience == removedAudience || sent.Audience == privateAudience {
 		sent.Audience = ""
@@ -239,7 +239,7 @@ func (c correctPage) correction(stored correctPage) (change commands.Correction,
 		}
 		return &now
 	}
-	change = commands.Correction{
+	change = ingest.Correction{
 		SourceID: c.ID, Revision: c.Revision, Content: changed(sent.Content, stored.Content),
 		Label: changed(sent.Label, stored.Label), Identity: changed(sent.Identity, stored.Identity),
 		// The audience of a data point can change without a revision: only what the person changed counts.
@@ -374,7 +374,7 @@ func (p *pages) sendLines(r *web.Request, page *importPage, lines []byte) error 
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), importTime)
 	defer cancel()
 	call := r.Command()
-	send := func(ctx context.Context, items []commands.DataPoint, key string) (sent importer.LocalReceipt, err error) {
+	send := func(ctx context.Context, items []ingest.DataPoint, key string) (sent importer.LocalReceipt, err error) {
 		if err := ctx.Err(); err != nil {
 			return sent, err
 		}

@@ -7,7 +7,7 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/annals-project/annals/commands"
+	"github.com/annals-project/annals/commands/identities"
 	"github.com/annals-project/annals/console/web"
 	"github.com/annals-project/annals/domain/audience"
 	"github.com/annals-project/annals/domain/datapoint"
@@ -196,7 +196,7 @@ func (d Deps) editAudience(r *web.Request) error {
 // saveAudience puts the audience of the form, or shows the form again with its preview.
 func (d Deps) saveAudience(r *web.Request) (err error) {
 	f, more, do := formOf(r), 1, r.Field("do")
-	in := commands.AudiencePut{Slug: f.Slug, Kind: f.Kind, Name: &f.Name, Rule: &f.Rule}
+	in := identities.AudiencePut{Slug: f.Slug, Kind: f.Kind, Name: &f.Name, Rule: &f.Rule}
 	if do == "more" {
 		more = 2
 	}
@@ -269,7 +269,7 @@ func (d Deps) compare(r *web.Request, f *audienceForm, saves bool) (seen bool, e
 }
 
 // put puts the audience of a form. A new one must not replace another.
-func (d Deps) put(r *web.Request, f audienceForm, in commands.AudiencePut) error {
+func (d Deps) put(r *web.Request, f audienceForm, in identities.AudiencePut) error {
 	if err := fields.CheckName(f.Name, 0, limit.AudienceName); err != nil {
 		return fields.Invalid("name", "%v", err)
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/annals-project/annals/commands"
+	"github.com/annals-project/annals/commands/identities"
 	"github.com/annals-project/annals/console/web"
 	"github.com/annals-project/annals/domain/audience"
 	"github.com/annals-project/annals/domain/fault"
@@ -382,8 +383,8 @@ func (d Deps) deleteIdentity(r *web.Request) error {
 // importPage is the form of an import with the preview of a file. The file itself stays in the form, so that nothing of
 // it is stored before it is imported.
 type importPage struct {
-	Text string                 `json:"-"`
-	File *commands.IdentityFile `json:"file,omitempty"`
+	Text string                   `json:"-"`
+	File *identities.IdentityFile `json:"file,omitempty"`
 	// New and Existing count the good rows. Shown are the first of them.
 	New      int            `json:"new"`
 	Existing int            `json:"existing"`
@@ -447,7 +448,7 @@ func (d Deps) readFile(r *web.Request, page *importPage) error {
 	if page.Text == "" {
 		return invalid("%s", words.noFile)
 	}
-	file, err := commands.ReadIdentityFile([]byte(page.Text))
+	file, err := identities.ReadIdentityFile([]byte(page.Text))
 	if err != nil {
 		return err
 	}

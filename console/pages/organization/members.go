@@ -10,7 +10,7 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/annals-project/annals/commands"
+	peoplecmd "github.com/annals-project/annals/commands/people"
 	"github.com/annals-project/annals/console/signin"
 	"github.com/annals-project/annals/console/web"
 	"github.com/annals-project/annals/domain/fault"
@@ -312,7 +312,7 @@ func accessOf(r *web.Request) map[uuid.UUID]organization.Access {
 // invite offers a membership. The list shows the address at which it is accepted, once. It does not ask whether
 // somebody has the e-mail address.
 func (d Deps) invite(r *web.Request) error {
-	made, err := d.offer(r, commands.NewOffer{
+	made, err := d.offer(r, peoplecmd.NewOffer{
 		Email: r.Field("email"), Role: organization.Role(r.Field("role")), Access: accessOf(r),
 	})
 	if err != nil {
@@ -321,7 +321,7 @@ func (d Deps) invite(r *web.Request) error {
 	return web.ShowOnce(r, membersPath, made)
 }
 
-func (d Deps) offer(r *web.Request, in commands.NewOffer) (*link, error) {
+func (d Deps) offer(r *web.Request, in peoplecmd.NewOffer) (*link, error) {
 	if err := mayEdit(r, in.Role); err != nil {
 		return nil, err
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/annals-project/annals/commands"
+	"github.com/annals-project/annals/commands/tenancy"
 	"github.com/annals-project/annals/console/docs"
 	"github.com/annals-project/annals/console/svg"
 	"github.com/annals-project/annals/console/web"
@@ -251,7 +252,7 @@ func (d Deps) setCaps(r *web.Request) (path string, err error) {
 		return "", wrong("credits", r.Field("creditCap"), "a number with at most one decimal digit, such as 0.5")
 	}
 	_, err = d.Commands.SetCaps(r.Context(), r.Command(), r.Membership.Organization.String(), r.Project.Project.Slug,
-		commands.Caps{SetIngestion: true, Ingestion: ingestion, SetCredit: true, CreditTenths: credits})
+		tenancy.Caps{SetIngestion: true, Ingestion: ingestion, SetCredit: true, CreditTenths: credits})
 	return r.ProjectPath("caps"), err
 }
 

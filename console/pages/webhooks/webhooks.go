@@ -10,6 +10,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/annals-project/annals/commands"
+	"github.com/annals-project/annals/commands/tenancy"
 	"github.com/annals-project/annals/console/web"
 	"github.com/annals-project/annals/domain/fault"
 	"github.com/annals-project/annals/domain/limit"
@@ -311,7 +312,7 @@ func (d Deps) change(r *web.Request) error {
 		return r.Did(d.Commands.DeleteWebhook(r.Context(), r.Command(), w.ID), pathOf(r), "deleted")
 	default:
 		if err = f.wrong; err == nil && w.ID == "" {
-			var made commands.WebhookReceipt
+			var made tenancy.WebhookReceipt
 			made, err = d.Commands.CreateWebhook(r.Context(), r.Command(), f.Settings)
 			path, done = pathOf(r, made.ID), "created"
 		} else if err == nil {

@@ -12,7 +12,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
 
-	"github.com/annals-project/annals/commands"
+	"github.com/annals-project/annals/commands/engine"
+	"github.com/annals-project/annals/commands/tenancy"
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/eventstore/eventstoretest"
 	"github.com/annals-project/annals/internal/work"
@@ -46,10 +47,10 @@ func (c *crash) step(do func() error) error {
 }
 
 // process appends the counts to the log, and may crash.
-func (s *fixture) process(c *crash) *commands.Metering {
+func (s *fixture) process(c *crash) *tenancy.Metering {
 	log := slog.New(slog.DiscardHandler)
-	return &commands.Metering{
-		Journal: commands.NewJournal(&crashingStore{s.store, c}, s.codec, log),
+	return &tenancy.Metering{
+		Journal: engine.NewJournal(&crashingStore{s.store, c}, s.codec, log),
 		Pending: &crashingCount{
 			s.pending,
 			c,

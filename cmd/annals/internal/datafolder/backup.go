@@ -17,7 +17,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/annals-project/annals/commands"
+	"github.com/annals-project/annals/commands/engine"
+	"github.com/annals-project/annals/commands/tenancy"
 	"github.com/annals-project/annals/domain"
 	"github.com/annals-project/annals/domain/registry"
 	"github.com/annals-project/annals/eventstore"
@@ -213,7 +214,7 @@ func checkHashKeyOf(ctx context.Context, n *node.Node, key []byte) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, store.Close()) }()
-	return commands.CheckHashKey(ctx, commands.NewJournal(store, codec, quiet), key)
+	return tenancy.CheckHashKey(ctx, engine.NewJournal(store, codec, quiet), key)
 }
 
 // ConnectTo completes the configuration of a client of an embedded node.

@@ -136,7 +136,7 @@ type Credentials struct{ Dir string }
 // Path returns the path of the file.
 func (c Credentials) Path() string { return filepath.Join(c.Dir, CredentialsFile) }
 
-// ReplaceManagementKey implements commands.CredentialsFile.
+// ReplaceManagementKey implements tenancy.CredentialsFile.
 func (c Credentials) ReplaceManagementKey(isFormer func(hash string) bool, clear string) (replaced bool, err error) {
 	values, err := ReadCredentials(c.Dir)
 	if err != nil {

@@ -16,7 +16,8 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/annals-project/annals/commands"
+	"github.com/annals-project/annals/commands/engine"
+	"github.com/annals-project/annals/commands/tenancy"
 	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/internal/checkpoints"
 	"github.com/annals-project/annals/internal/fsx"
@@ -138,24 +139,24 @@ const HashKeyFile = "hash.key"
 
 // OpenHashKey returns the hash key of the log: the configured key, else the key of the data folder.
 // For a log that was never opened it generates a key and writes it to the data folder first.
-func (f Folder) OpenHashKey(ctx context.Context, l *commands.Journal) ([]byte, error) {
+func (f Folder) OpenHashKey(ctx context.Context, l *engine.Journal) ([]byte, error) {
 	key, err := f.ReadHashKey()
 	if err != nil {
 		return nil, err
 	}
-	if err := commands.CheckHashKey(ctx, l, key); err != nil || key != nil {
+	if err := tenancy.CheckHashKey(ctx, l, key); err != nil || key != nil {
 		return key, f.ExplainHashKey(err)
 	}
 	return NewHashKey(f.Dir)
 }
 
 // UseHashKey sets the namespaces of a journal that must already have a hash key.
-func (f Folder) UseHashKey(ctx context.Context, l *commands.Journal) error {
+func (f Folder) UseHashKey(ctx context.Context, l *engine.Journal) error {
 	key, err := f.ReadHashKey()
 	if err != nil {
 		return err
 	}
-	if err := commands.CheckHashKey(ctx, l, key); err != nil {
+	if err := tenancy.CheckHashKey(ctx, l, key); err != nil {
 		return f.ExplainHashKey(err)
 	}
 	l.Namespaces = stream.NewNamespaces(key)
@@ -191,15 +192,15 @@ func NewHashKey(dataDir string) ([]byte, error) {
 	return key, fsx.WriteFile(filepath.Join(dataDir, HashKeyFile), []byte(base64.StdEncoding.EncodeToString(key)+"\n"))
 }
 
-// ExplainHashKey adds what to do to the errors of commands.CheckHashKey.
+// ExplainHashKey adds what to do to the errors of tenancy.CheckHashKey.
 func (f Folder) ExplainHashKey(err error) error {
 	path := filepath.Join(f.Dir, HashKeyFile)
 	switch {
-	case errors.Is(err, commands.ErrNoHashKey):
+	case errors.Is(err, tenancy.ErrNoHashKey):
 		return fmt.Errorf("%w: restore %s from the backup, or set ANNALS_HASH_KEY", err, path)
-	case errors.Is(err, commands.ErrWrongHashKey) && f.HashKey != "":
+	case errors.Is(err, tenancy.ErrWrongHashKey) && f.HashKey != "":
 		return fmt.Errorf("%w: set ANNALS_HASH_KEY to that one", err)
-	case errors.Is(err, commands.ErrWrongHashKey):
+	case errors.Is(err, tenancy.ErrWrongHashKey):
 		return fmt.Errorf("%w: restore %s from the backup, or set ANNALS_HASH_KEY to that one", err, path)
 	}
 	return err

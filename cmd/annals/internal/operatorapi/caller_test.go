@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/annals-project/annals/commands"
+	"github.com/annals-project/annals/commands/engine"
 	"github.com/annals-project/annals/domain/registry"
 	"github.com/annals-project/annals/internal/peersocket"
 )
@@ -97,7 +97,7 @@ func TestSocket_NamesItsPeer(t *testing.T) {
 	}
 	said := make(chan string, 1)
 	route := SetAside.ServeAs(time.Now, func(
-		_ context.Context, call commands.Call, _ SetAsideRequest,
+		_ context.Context, call engine.Call, _ SetAsideRequest,
 	) (registry.EventSetAside, error) {
 		said <- call.Principal.Name()
 		return registry.EventSetAside{}, nil

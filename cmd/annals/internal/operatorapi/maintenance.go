@@ -11,9 +11,10 @@ import (
 
 	client "github.com/annals-project/annals/client"
 	"github.com/annals-project/annals/cmd/annals/internal/datafolder"
-	"github.com/annals-project/annals/commands"
+	"github.com/annals-project/annals/commands/engine"
 	"github.com/annals-project/annals/commands/erasure"
 	"github.com/annals-project/annals/commands/pipeline"
+	"github.com/annals-project/annals/commands/tenancy"
 	"github.com/annals-project/annals/domain/fault"
 	"github.com/annals-project/annals/domain/registry"
 	"github.com/annals-project/annals/internal/condition"
@@ -85,7 +86,7 @@ var (
 
 // SetAsideRequest sets an event aside. By is a remark of the operator.
 type SetAsideRequest struct {
-	commands.SetAside
+	tenancy.SetAside
 	By string `json:"by"`
 }
 
@@ -95,11 +96,11 @@ type rebuildRequest struct {
 }
 
 // ProjectionRoutes returns the routes of the operations on the projections of a process.
-func ProjectionRoutes(runtime *runner.Runtime, asides commands.EventAsides, now func() time.Time) []Route {
+func ProjectionRoutes(runtime *runner.Runtime, asides tenancy.EventAsides, now func() time.Time) []Route {
 	return []Route{
 		ListProjections.Serve(func(context.Context, None) ([]string, error) { return runtime.Names(), nil }),
 		SetAside.ServeAs(now, func(
-			ctx context.Context, call commands.Call, in SetAsideRequest,
+			ctx context.Context, call engine.Call, in SetAsideRequest,
 		) (registry.EventSetAside, error) {
 			return asides.SetAside(ctx, call, in.SetAside)
 		}),
@@ -175,7 +176,7 @@ type Sends interface {
 
 // Retrier queues a stopped send again, as commands.Service does.
 type Retrier interface {
-	RetryOf(ctx context.Context, call commands.Call, id uuid.UUID) error
+	RetryOf(ctx context.Context, call engine.Call, id uuid.UUID) error
 }
 
 // SendRoutes returns the routes of the operations on stopped sends.

@@ -22,7 +22,7 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/annals-project/annals/commands"
+	"github.com/annals-project/annals/commands/engine"
 	"github.com/annals-project/annals/domain/fault"
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/internal/auth"
@@ -102,7 +102,7 @@ func (o Operation[In, Out]) Serve(do func(context.Context, In) (Out, error)) Rou
 // ServeAs is Serve with the call of the operator at the other end of the socket. The member "by" of the request is a
 // remark.
 func (o Operation[In, Out]) ServeAs(
-	now func() time.Time, do func(context.Context, commands.Call, In) (Out, error),
+	now func() time.Time, do func(context.Context, engine.Call, In) (Out, error),
 ) Route {
 	return o.serve(func(r *http.Request) (out Out, err error) {
 		in, body, err := readRequest[In](r)
@@ -122,13 +122,13 @@ func (o Operation[In, Out]) ServeAs(
 }
 
 // CallOf returns the call of the operator at the other end of the socket.
-func CallOf(r *http.Request, at time.Time) (commands.Call, error) { return callOf(r, "", at) }
+func CallOf(r *http.Request, at time.Time) (engine.Call, error) { return callOf(r, "", at) }
 
-func callOf(r *http.Request, remark string, at time.Time) (commands.Call, error) {
+func callOf(r *http.Request, remark string, at time.Time) (engine.Call, error) {
 	who := whoIn(r.Header)
 	name, err := by(r.Context(), cmp.Or(who.As, remark))
 	if err != nil {
-		return commands.Call{}, err
+		return engine.Call{}, err
 	}
 	call := CallBy(name, at)
 	call.Reason = who.Reason
@@ -164,8 +164,8 @@ func readRequest[In any](r *http.Request) (in In, body []byte, err error) {
 }
 
 // CallBy returns a call that does not come through the HTTP API. Its events name by.
-func CallBy(by string, at time.Time) commands.Call {
-	return commands.Call{
+func CallBy(by string, at time.Time) engine.Call {
+	return engine.Call{
 		Principal: auth.Principal{Kind: auth.Kind(by)}, RequestID: uuid.Must(uuid.NewV7()), ReceivedAt: at,
 	}
 }

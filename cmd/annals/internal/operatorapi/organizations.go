@@ -8,7 +8,9 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/annals-project/annals/commands"
+	"github.com/annals-project/annals/commands/engine"
 	"github.com/annals-project/annals/commands/erasure"
+	"github.com/annals-project/annals/commands/tenancy"
 	"github.com/annals-project/annals/domain/metering"
 	"github.com/annals-project/annals/domain/webhook"
 	"github.com/annals-project/annals/internal/erasures"
@@ -21,17 +23,17 @@ import (
 type OrganizationCommand[In, Out any] struct {
 	Operation[In, Out]
 	// On performs the command in this process.
-	On func(ctx context.Context, s *commands.Service, call commands.Call, in In) (Out, error)
+	On func(ctx context.Context, s *commands.Service, call engine.Call, in In) (Out, error)
 }
 
 func command[In, Out any](
-	path string, on func(ctx context.Context, s *commands.Service, call commands.Call, in In) (Out, error),
+	path string, on func(ctx context.Context, s *commands.Service, call engine.Call, in In) (Out, error),
 ) OrganizationCommand[In, Out] {
 	return OrganizationCommand[In, Out]{Operation[In, Out]{http.MethodPost, path}, on}
 }
 
 func (c OrganizationCommand[In, Out]) route(s *commands.Service, now func() time.Time) Route {
-	return c.ServeAs(now, func(ctx context.Context, call commands.Call, in In) (Out, error) {
+	return c.ServeAs(now, func(ctx context.Context, call engine.Call, in In) (Out, error) {
 		return c.On(ctx, s, call, in)
 	})
 }
@@ -40,7 +42,7 @@ type (
 	organization = tenants.Organization
 	project      = tenants.Project
 	service      = commands.Service
-	caller       = commands.Call
+	caller       = engine.Call
 )
 
 // The commands on organizations and their projects.
@@ -91,7 +93,7 @@ type Target struct {
 
 // NewOrganization creates an organization. By is a remark of the operator.
 type NewOrganization struct {
-	commands.NewOrganization
+	tenancy.NewOrganization
 	By string `json:"by"`
 }
 
@@ -124,7 +126,7 @@ type ArchiveRequest struct {
 type CapsRequest struct {
 	Target
 	Slug string `json:"slug"`
-	commands.Caps
+	tenancy.Caps
 }
 
 // The operations that read organizations, and those on projects and their keys.
@@ -155,7 +157,7 @@ type TenancyRequest struct {
 
 // TenancyRoutes returns the routes of the operations.
 func TenancyRoutes(s *commands.Service, of access.Tenancy, now func() time.Time) []Route {
-	do := commands.Tenancy{Service: s, Tenants: of}
+	do := tenancy.Operator{Service: s.Tenancy, Tenants: of}
 	return []Route{
 		ListOrganizations.Serve(func(ctx context.Context, in TenancyRequest) ([]tenants.ListedOrganization, error) {
 			return of.Organizations(ctx, in.Organization)
@@ -217,7 +219,7 @@ type WebhookRequest struct {
 }
 
 // WebhookRoutes returns the routes of the operations.
-func WebhookRoutes(do commands.Webhooks, of access.Webhooks, now func() time.Time) []Route {
+func WebhookRoutes(do tenancy.Webhooks, of access.Webhooks, now func() time.Time) []Route {
 	return []Route{
 		CreateWebhook.ServeAs(now, func(ctx context.Context, call caller, in WebhookRequest) (tenants.Webhook, error) {
 			return do.Create(ctx, call, in.Organization, in.Project, in.Settings)

@@ -12,7 +12,7 @@ import (
 
 	"github.com/annals-project/annals/cmd/annals/internal/operatorapi"
 	"github.com/annals-project/annals/cmd/annals/internal/operatorapi/operatortest"
-	"github.com/annals-project/annals/commands"
+	"github.com/annals-project/annals/commands/tenancy"
 	"github.com/annals-project/annals/internal/tenants"
 )
 
@@ -51,11 +51,11 @@ func TestOrganizations_ReachTheService(t *testing.T) {
 		want any
 	}{
 		{"create", operatorapi.NewOrganization{
-			NewOrganization: commands.NewOrganization{Name: "Acme", Plan: "payg", OwnerEmail: "a@b.c"}, By: by,
+			NewOrganization: tenancy.NewOrganization{Name: "Acme", Plan: "payg", OwnerEmail: "a@b.c"}, By: by,
 		}, func() (any, error) {
 			return operatorapi.CreateOrganization.Call(ctx, c,
 				operatorapi.NewOrganization{
-					NewOrganization: commands.NewOrganization{Name: "Acme", Plan: "payg", OwnerEmail: "a@b.c"}, By: by,
+					NewOrganization: tenancy.NewOrganization{Name: "Acme", Plan: "payg", OwnerEmail: "a@b.c"}, By: by,
 				})
 		}, o.Organization},
 		{"plan", operatorapi.PlanRequest{Target: target, Plan: "flex"}, func() (any, error) {
@@ -76,9 +76,11 @@ func TestOrganizations_ReachTheService(t *testing.T) {
 		{"archive", operatorapi.ArchiveRequest{Target: target, Slug: "a/b", Archived: true}, func() (any, error) {
 			return operatorapi.SetArchived.Call(ctx, c, operatorapi.ArchiveRequest{Target: target, Slug: "a/b", Archived: true})
 		}, o.Project},
-		{"caps", operatorapi.CapsRequest{Target: target, Slug: "s", Caps: commands.Caps{SetIngestion: true, Ingestion: number(0), SetCredit: true}}, func() (any, error) {
+		{"caps", operatorapi.CapsRequest{Target: target, Slug: "s", Caps: tenancy.Caps{SetIngestion: true,
+			Ingestion: number(0), SetCredit: true}}, func() (any, error) {
 			return operatorapi.SetCaps.Call(ctx, c,
-				operatorapi.CapsRequest{Target: target, Slug: "s", Caps: commands.Caps{SetIngestion: true, Ingestion: number(0), SetCredit: true}})
+				operatorapi.CapsRequest{Target: target, Slug: "s", Caps: tenancy.Caps{SetIngestion: true, Ingestion: number(0),
+					SetCredit: true}})
 		}, o.Project},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

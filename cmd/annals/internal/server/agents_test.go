@@ -15,7 +15,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/annals-project/annals/commands"
+	"github.com/annals-project/annals/commands/people"
 	"github.com/annals-project/annals/console/agents"
 	"github.com/annals-project/annals/domain/organization"
 	"github.com/annals-project/annals/internal/runtest"
@@ -436,7 +436,7 @@ func TestReturn_WakesNothing(t *testing.T) {
 	first := h.home()
 	call.Principal.OrganizationID = first
 	back, err := service.AddMember(t.Context(), call, first,
-		commands.NewMember{Email: h.mail("admin"), Role: organization.Admin})
+		people.NewMember{Email: h.mail("admin"), Role: organization.Admin})
 	runtest.Must(t, err)
 	if back != h.ids["admin"] {
 		t.Fatalf("%s returns as %s", h.ids["admin"], back)

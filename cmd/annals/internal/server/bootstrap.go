@@ -13,6 +13,9 @@ import (
 	"github.com/annals-project/annals/cmd/annals/internal/datafolder"
 	"github.com/annals-project/annals/cmd/annals/internal/operatorapi"
 	"github.com/annals-project/annals/commands"
+	"github.com/annals-project/annals/commands/engine"
+	"github.com/annals-project/annals/commands/people"
+	tenancycmd "github.com/annals-project/annals/commands/tenancy"
 	"github.com/annals-project/annals/console/signin"
 	"github.com/annals-project/annals/domain/fault"
 	"github.com/annals-project/annals/domain/organization"
@@ -36,7 +39,7 @@ const (
 // unreachable during the start gets some time to return.
 func openJournal(
 	ctx context.Context, cfg Config, st *storage, urls auth.URLs,
-) (journal *commands.Journal, hashKey []byte, err error) {
+) (journal *engine.Journal, hashKey []byte, err error) {
 	err = retryUnavailable(ctx, cfg.Logger, func() (err error) {
 		if cfg.Roles.Has(RoleWrite) {
 			journal, hashKey, err = bootstrap(ctx, cfg, st, urls)
@@ -64,10 +67,10 @@ func retryUnavailable(ctx context.Context, logger *slog.Logger, open func() erro
 }
 
 // join waits until a process with role write has filled the log, then returns it with its hash key.
-func join(ctx context.Context, cfg Config, st *storage) (*commands.Journal, []byte, error) {
-	journal := commands.NewJournal(st.store, st.codec, cfg.Logger)
+func join(ctx context.Context, cfg Config, st *storage) (*engine.Journal, []byte, error) {
+	journal := engine.NewJournal(st.store, st.codec, cfg.Logger)
 	for waiting := false; ; waiting = true {
-		registered, err := commands.Registered(ctx, journal)
+		registered, err := tenancycmd.Registered(ctx, journal)
 		if err != nil {
 			return nil, nil, fmt.Errorf("read the registry: %w", err)
 		}
@@ -91,8 +94,8 @@ func join(ctx context.Context, cfg Config, st *storage) (*commands.Journal, []by
 // bootstrap makes the log ready and returns it with its hash key. An empty log gets its
 // organization, project and keys. The keys are written to the data folder before the first
 // append, so a crash never leaves a log whose keys are lost.
-func bootstrap(ctx context.Context, cfg Config, st *storage, urls auth.URLs) (*commands.Journal, []byte, error) {
-	journal := commands.NewJournal(st.store, st.codec, cfg.Logger)
+func bootstrap(ctx context.Context, cfg Config, st *storage, urls auth.URLs) (*engine.Journal, []byte, error) {
+	journal := engine.NewJournal(st.store, st.codec, cfg.Logger)
 	hashKey, err := cfg.Data.OpenHashKey(ctx, journal)
 	if err != nil {
 		return nil, nil, err
@@ -101,7 +104,7 @@ func bootstrap(ctx context.Context, cfg Config, st *storage, urls auth.URLs) (*c
 	if err != nil {
 		return nil, nil, err
 	}
-	registered, err := commands.Registered(ctx, journal)
+	registered, err := tenancycmd.Registered(ctx, journal)
 	if err != nil {
 		return nil, nil, fmt.Errorf("read the registry: %w", err)
 	}
@@ -116,14 +119,14 @@ func bootstrap(ctx context.Context, cfg Config, st *storage, urls auth.URLs) (*c
 			return nil, nil, err
 		}
 	}
-	first := commands.FirstStart{Organization: "Annals", HashKey: hashKey, At: instantOf(time.Now)}
+	first := tenancycmd.FirstStart{Organization: "Annals", HashKey: hashKey, At: instantOf(time.Now)}
 	if key := values[datafolder.ManagementKeyName]; key != "" {
 		first.ManagementKey = secret.Describe(key)
 	}
 	if key := values[datafolder.ProjectKeyName]; key != "" {
 		first.ProjectKey = secret.Describe(key)
 	}
-	if err := commands.Bootstrap(ctx, journal, first); err != nil {
+	if err := tenancycmd.Bootstrap(ctx, journal, first); err != nil {
 		return nil, nil, cfg.Data.ExplainHashKey(err)
 	}
 	journal.Namespaces = stream.NewNamespaces(hashKey)
@@ -169,7 +172,7 @@ func (o owners) ensure(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	call := commands.Call{
+	call := engine.Call{
 		Principal: auth.Principal{Kind: "start"}, RequestID: uuid.Must(uuid.NewV7()), ReceivedAt: o.cfg.now(),
 	}
 	for _, org := range list {
@@ -192,8 +195,8 @@ func isOwned(o tenants.ListedOrganization) bool {
 }
 
 // own makes the person with an address the owner of an organization, also one who is a member with another role.
-func (o owners) own(ctx context.Context, call commands.Call, id uuid.UUID, email string) error {
-	_, err := o.service.AddMember(ctx, call, id, commands.NewMember{Email: email, Role: organization.Owner})
+func (o owners) own(ctx context.Context, call engine.Call, id uuid.UUID, email string) error {
+	_, err := o.service.AddMember(ctx, call, id, people.NewMember{Email: email, Role: organization.Owner})
 	if refused, is := errors.AsType[*fault.Error](err); !is || refused.Kind != fault.Conflict {
 		return err
 	}
@@ -268,7 +271,7 @@ func (o owners) newLink(ctx context.Context, id uuid.UUID, email string) (string
 // link makes a one-time link for a person, as the operator's command asks for it. Somebody who is a member of nothing
 // becomes the owner of an organization without one.
 func (o owners) link(
-	ctx context.Context, call commands.Call, in operatorapi.PersonLinkRequest,
+	ctx context.Context, call engine.Call, in operatorapi.PersonLinkRequest,
 ) (out operatorapi.PersonLink, err error) {
 	id, found, err := o.service.FindPerson(ctx, in.Email)
 	if err == nil && found {

@@ -12,7 +12,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
 
-	"github.com/annals-project/annals/commands"
+	"github.com/annals-project/annals/commands/people"
+	"github.com/annals-project/annals/commands/tenancy"
 	"github.com/annals-project/annals/console/signin"
 	"github.com/annals-project/annals/domain/metering"
 	"github.com/annals-project/annals/domain/organization"
@@ -280,7 +281,7 @@ func newTakeover(t *testing.T) *takeover {
 		name, owner string
 	}{{&s.attacker, "Attackers", "eve@" + s.domain("attacker")}, {&s.victim, "Victims", "boss@" + s.domain("victim")}} {
 		*o.Organization, err = service.CreateOrganization(t.Context(), call,
-			commands.NewOrganization{Name: s.name(o.name), Plan: metering.Flex, OwnerEmail: o.owner})
+			tenancy.NewOrganization{Name: s.name(o.name), Plan: metering.Flex, OwnerEmail: o.owner})
 		runtest.Must(t, err)
 		call.Principal.OrganizationID = o.ID
 		_, err = service.CreateProject(t.Context(), call, o.name)
@@ -288,7 +289,7 @@ func newTakeover(t *testing.T) *takeover {
 	}
 	s.browser = webtest.NewReader(t, s.urls.Console)
 	offer, err := service.OfferMembership(t.Context(), call, s.attacker.ID,
-		commands.NewOffer{Email: s.veras, Role: organization.Admin}, time.Hour)
+		people.NewOffer{Email: s.veras, Role: organization.Admin}, time.Hour)
 	runtest.Must(t, err)
 	link, _, _, err := s.memberLinks().Invite(t.Context(), signin.Link{
 		Purpose: signin.Invite, Offer: offer.ID, Email: s.veras, Organization: s.attacker.ID,
@@ -296,7 +297,7 @@ func newTakeover(t *testing.T) *takeover {
 	runtest.Must(t, err)
 	s.use(strings.TrimPrefix(link, s.urls.Console))
 	s.vera, err = service.AddMember(t.Context(), call, s.victim.ID,
-		commands.NewMember{Email: s.veras, Role: organization.Admin})
+		people.NewMember{Email: s.veras, Role: organization.Admin})
 	runtest.Must(t, err)
 	return s
 }

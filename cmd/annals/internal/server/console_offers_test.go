@@ -12,7 +12,8 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/annals-project/annals/commands"
+	"github.com/annals-project/annals/commands/people"
+	"github.com/annals-project/annals/commands/tenancy"
 	"github.com/annals-project/annals/console/signin"
 	"github.com/annals-project/annals/domain/metering"
 	"github.com/annals-project/annals/domain/organization"
@@ -75,7 +76,7 @@ func (o *offering) ownerOf(name string) string { return "owner@" + o.domain(stri
 func (o *offering) organization(name string) *offerer {
 	o.t.Helper()
 	service, call := o.people()
-	made, err := service.CreateOrganization(o.t.Context(), call, commands.NewOrganization{
+	made, err := service.CreateOrganization(o.t.Context(), call, tenancy.NewOrganization{
 		Name: o.name(name), Plan: metering.Flex, OwnerEmail: o.ownerOf(name),
 	})
 	runtest.Must(o.t, err)
@@ -248,7 +249,7 @@ func TestOffers_SameForEverybody(t *testing.T) {
 	o := newOffering(t, nil)
 	service, call := o.people()
 	_, err := service.AddMember(t.Context(), call, o.beta.ID,
-		commands.NewMember{Email: o.someone("known"), Role: organization.Member})
+		people.NewMember{Email: o.someone("known"), Role: organization.Member})
 	runtest.Must(t, err)
 	o.knownPerson(o.someone("known"))
 	seen := map[string]string{}
@@ -277,7 +278,7 @@ func TestOffers_Page(t *testing.T) {
 	o := newOffering(t, nil)
 	service, call := o.people()
 	for _, email := range []string{o.ana, o.bo} {
-		_, err := service.AddMember(t.Context(), call, o.beta.ID, commands.NewMember{Email: email, Role: organization.Member})
+		_, err := service.AddMember(t.Context(), call, o.beta.ID, people.NewMember{Email: email, Role: organization.Member})
 		runtest.Must(t, err)
 	}
 	ana, bo := o.knownPerson(o.ana), o.knownPerson(o.bo)
@@ -336,7 +337,7 @@ func TestOffers_End(t *testing.T) {
 	t.Log("a reset lives while another organization offers, withdraws, and removes")
 	service, call := o.people()
 	member, err := service.AddMember(t.Context(), call, o.alpha.ID,
-		commands.NewMember{Email: o.bo, Role: organization.Member})
+		people.NewMember{Email: o.bo, Role: organization.Member})
 	runtest.Must(t, err)
 	resetOf := func() string {
 		return linkIn.FindString(o.posts(o.alpha.owner, membersPage+"/"+member.String(), 200, "do", "password", "sure", "yes").Body)

@@ -15,7 +15,8 @@ import (
 	"github.com/google/uuid"
 
 	client "github.com/annals-project/annals/client"
-	"github.com/annals-project/annals/commands"
+	"github.com/annals-project/annals/commands/people"
+	"github.com/annals-project/annals/commands/tenancy"
 	"github.com/annals-project/annals/console/signin"
 	"github.com/annals-project/annals/console/web"
 	"github.com/annals-project/annals/domain/metering"
@@ -106,7 +107,7 @@ func staffed(of *harness) *consoleHarness {
 		"member": organization.Member, "read": organization.Member, "write": organization.Member,
 		"admin": organization.Admin, "owner": organization.Owner, "auditor": organization.Auditor,
 	} {
-		id, err := service.AddMember(t.Context(), call, first, commands.NewMember{Email: h.mail(role), Role: as})
+		id, err := service.AddMember(t.Context(), call, first, people.NewMember{Email: h.mail(role), Role: as})
 		runtest.Must(t, err)
 		h.ids[role] = id
 	}
@@ -114,7 +115,7 @@ func staffed(of *harness) *consoleHarness {
 		runtest.Must(t, service.SetProjectAccess(t.Context(), call, first, h.ids[role], project, access))
 	}
 	other, err := service.CreateOrganization(t.Context(), call,
-		commands.NewOrganization{Name: h.name("Other"), Plan: metering.Flex, OwnerEmail: "foreign@" + h.domain("other")})
+		tenancy.NewOrganization{Name: h.name("Other"), Plan: metering.Flex, OwnerEmail: "foreign@" + h.domain("other")})
 	runtest.Must(t, err)
 	found, _, err := service.FindPerson(t.Context(), "foreign@"+h.domain("other"))
 	runtest.Must(t, err)

@@ -23,7 +23,8 @@ import (
 
 	"github.com/annals-project/annals/cmd/annals/internal/datafolder"
 	"github.com/annals-project/annals/cmd/annals/internal/operatorapi"
-	"github.com/annals-project/annals/commands"
+	"github.com/annals-project/annals/commands/people"
+	"github.com/annals-project/annals/commands/tenancy"
 	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/eventstore/esdb"
@@ -275,7 +276,7 @@ func (h *harness) changePeople(round int) {
 	service, call := h.people()
 	if round == 1 {
 		acme := h.createAcme()
-		_, err := service.AddMember(h.t.Context(), call, acme.ID, commands.NewMember{Email: "bo@acme.example", Role: "member"})
+		_, err := service.AddMember(h.t.Context(), call, acme.ID, people.NewMember{Email: "bo@acme.example", Role: "member"})
 		if err != nil {
 			h.t.Fatal(err)
 		}
@@ -328,8 +329,8 @@ func (h *harness) spoilEveryStream() {
 		}
 	}
 	for _, at := range spoilt {
-		ask := operatorapi.SetAsideRequest{By: "test", SetAside: commands.SetAside{
-			Position: at, Projection: commands.AllProjections, Reason: "nobody's", Force: true,
+		ask := operatorapi.SetAsideRequest{By: "test", SetAside: tenancy.SetAside{
+			Position: at, Projection: tenancy.AllProjections, Reason: "nobody's", Force: true,
 		}}
 		if _, err := operatorapi.SetAside.Call(h.t.Context(), operatorapi.Dial(h.dir), ask); err != nil {
 			h.t.Fatal(err)

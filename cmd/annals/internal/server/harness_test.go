@@ -19,7 +19,7 @@ import (
 
 	"github.com/annals-project/annals/cmd/annals/internal/datafolder"
 	"github.com/annals-project/annals/cmd/annals/internal/operatorapi"
-	"github.com/annals-project/annals/commands"
+	"github.com/annals-project/annals/commands/tenancy"
 	"github.com/annals-project/annals/domain/metering"
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/eventstore/eventstoretest"
@@ -378,7 +378,8 @@ func (h *harness) createAcme() tenants.Organization {
 	h.t.Helper()
 	return operate(h, operatorapi.CreateOrganization,
 		operatorapi.NewOrganization{
-			NewOrganization: commands.NewOrganization{Name: h.name("Acme"), Plan: "payg", OwnerEmail: h.mail("ana")}, By: "operator test",
+			NewOrganization: tenancy.NewOrganization{Name: h.name("Acme"), Plan: "payg", OwnerEmail: h.mail("ana")},
+			By:              "operator test",
 		})
 }
 
@@ -412,7 +413,8 @@ func (h *harness) setArchived(organization, slug string, archived bool) {
 func (h *harness) setCaps(organization, slug string, ingestion, creditTenths *int64) {
 	h.t.Helper()
 	operate(h, operatorapi.SetCaps, operatorapi.CapsRequest{
-		Target: h.target(organization), Slug: slug, Caps: commands.Caps{SetIngestion: ingestion != nil, Ingestion: ingestion, SetCredit: creditTenths != nil, CreditTenths: creditTenths},
+		Target: h.target(organization), Slug: slug, Caps: tenancy.Caps{SetIngestion: ingestion != nil, Ingestion: ingestion,
+			SetCredit: creditTenths != nil, CreditTenths: creditTenths},
 	})
 }
 

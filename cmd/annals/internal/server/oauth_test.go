@@ -21,7 +21,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/modelcontextprotocol/go-sdk/oauthex"
 
-	"github.com/annals-project/annals/commands"
+	"github.com/annals-project/annals/commands/engine"
 	"github.com/annals-project/annals/console/signin"
 	"github.com/annals-project/annals/internal/auth"
 	"github.com/annals-project/annals/internal/mcptest"
@@ -102,7 +102,7 @@ func TestOAuth_ClientOfGoSDK(t *testing.T) {
 	if len(grants) != 1 || grants[0].ClientName != "Sdk"+markup || grants[0].UsedAt == nil {
 		t.Fatalf("%+v", grants)
 	}
-	call := commands.Call{
+	call := engine.Call{
 		Principal: auth.Principal{Kind: auth.Person, KeyID: h.ids["admin"]}, RequestID: uuid.New(), ReceivedAt: time.Now(),
 	}
 	_, err = h.authServer.RevokeGrant(t.Context(), call, h.ids["admin"], grants[0].ID)

@@ -19,7 +19,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
-	"github.com/annals-project/annals/commands"
+	"github.com/annals-project/annals/commands/tenancy"
 	"github.com/annals-project/annals/domain/metering"
 	"github.com/annals-project/annals/domain/organization"
 	"github.com/annals-project/annals/internal/runtest"
@@ -104,7 +104,7 @@ func newOffersWalk(t *testing.T) *offersWalk {
 	for i := range 3 {
 		boss := fmt.Sprintf("boss%d@walk.example", i)
 		o, err := service.CreateOrganization(t.Context(), call,
-			commands.NewOrganization{Name: fmt.Sprintf("Walk %d", i), Plan: metering.Flex, OwnerEmail: boss})
+			tenancy.NewOrganization{Name: fmt.Sprintf("Walk %d", i), Plan: metering.Flex, OwnerEmail: boss})
 		runtest.Must(t, err)
 		w.orgs = append(w.orgs, o)
 		owner := w.walker(boss, fmt.Sprintf("also%d@walk.example", i))

@@ -11,6 +11,8 @@ import (
 	"github.com/annals-project/annals/cmd/annals/internal/datafolder"
 	"github.com/annals-project/annals/cmd/annals/internal/probe"
 	"github.com/annals-project/annals/commands"
+	"github.com/annals-project/annals/commands/engine"
+	"github.com/annals-project/annals/commands/tenancy"
 	"github.com/annals-project/annals/domain"
 	"github.com/annals-project/annals/domain/metering"
 	domainrecall "github.com/annals-project/annals/domain/recall"
@@ -43,7 +45,7 @@ func OpenRebuilder(ctx context.Context, cfg Config) (*Rebuilder, error) {
 	if err != nil {
 		return nil, err
 	}
-	events := commands.NewJournal(st.store, st.codec, cfg.Logger)
+	events := engine.NewJournal(st.store, st.codec, cfg.Logger)
 	if err := cfg.Data.UseHashKey(ctx, events); err != nil {
 		return nil, errors.Join(err, st.close())
 	}
@@ -105,7 +107,7 @@ func OpenCommands(
 	if err != nil {
 		return nil, nil, errors.Join(err, store.Close())
 	}
-	logID, err := commands.LogID(ctx, eventstore.Journal{Store: store, Codec: codec})
+	logID, err := tenancy.LogID(ctx, eventstore.Journal{Store: store, Codec: codec})
 	if err != nil {
 		return nil, nil, errors.Join(err, store.Close())
 	}
@@ -123,7 +125,7 @@ func OpenCommands(
 		return nil, nil, errors.Join(err, store.Close())
 	}
 	service = commands.New(commands.Config{
-		Journal: commands.NewJournal(log, codec, slog.New(slog.DiscardHandler)), Waiter: runner.NewWaiter(db),
+		Journal: engine.NewJournal(log, codec, slog.New(slog.DiscardHandler)), Waiter: runner.NewWaiter(db),
 		PlanTerms: terms, Accounts: usage.Queries{DB: db, PlanTerms: terms},
 		Credentials: datafolder.Credentials{Dir: dataDir},
 	})
@@ -181,8 +183,8 @@ func CheckLog(ctx context.Context, cfg Config) (err error) {
 	if err != nil {
 		return err
 	}
-	log := &commands.Journal{Journal: eventstore.Journal{Store: store, Codec: codec}}
-	return cfg.Data.ExplainHashKey(commands.CheckHashKey(ctx, log, key))
+	log := &engine.Journal{Journal: eventstore.Journal{Store: store, Codec: codec}}
+	return cfg.Data.ExplainHashKey(tenancy.CheckHashKey(ctx, log, key))
 }
 
 // Probes returns the probes of the servers that a service with a configuration would call in the background.

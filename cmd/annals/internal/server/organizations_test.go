@@ -18,6 +18,7 @@ import (
 	"github.com/annals-project/annals/cmd/annals/internal/datafolder"
 	"github.com/annals-project/annals/cmd/annals/internal/operatorapi"
 	"github.com/annals-project/annals/commands"
+	"github.com/annals-project/annals/commands/tenancy"
 	"github.com/annals-project/annals/domain/event"
 	"github.com/annals-project/annals/domain/fault"
 	"github.com/annals-project/annals/domain/metering"
@@ -290,7 +291,7 @@ func TestOrganizations_NewKeyWhileProjectionsLag(t *testing.T) {
 	if err != nil || rotated.Warning == "" || rotated.CredentialsFile == "" {
 		t.Errorf("rotated %+v, %v", rotated, err)
 	}
-	made, err := service.CreateOrganization(t.Context(), call, commands.NewOrganization{Name: h.name("Acme"), Plan: "flex"})
+	made, err := service.CreateOrganization(t.Context(), call, tenancy.NewOrganization{Name: h.name("Acme"), Plan: "flex"})
 	if err != nil || made.Warning == "" {
 		t.Errorf("created %+v, %v", made, err)
 	}
@@ -300,7 +301,7 @@ func TestOrganizations_NewKeyWhileProjectionsLag(t *testing.T) {
 			return status == http.StatusOK
 		})
 	}
-	caps := commands.Caps{SetIngestion: true, Ingestion: new(int64)}
+	caps := tenancy.Caps{SetIngestion: true, Ingestion: new(int64)}
 	_, err = service.SetCaps(t.Context(), call, "annals", "default", caps)
 	if f, is := errors.AsType[*fault.Error](err); !is || f.Kind != fault.Unavailable {
 		t.Errorf("a cap that is not seen yet is said to be: %v", err)

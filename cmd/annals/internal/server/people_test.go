@@ -24,6 +24,9 @@ import (
 	"github.com/annals-project/annals/cmd/annals/internal/datafolder"
 	"github.com/annals-project/annals/cmd/annals/internal/operatorapi"
 	"github.com/annals-project/annals/commands"
+	"github.com/annals-project/annals/commands/engine"
+	"github.com/annals-project/annals/commands/people"
+	"github.com/annals-project/annals/commands/tenancy"
 	"github.com/annals-project/annals/console/signin"
 	"github.com/annals-project/annals/domain/fault"
 	"github.com/annals-project/annals/domain/metering"
@@ -36,11 +39,11 @@ import (
 )
 
 // people returns the commands on people, and a call.
-func (h *harness) people() (*commands.Service, commands.Call) {
+func (h *harness) people() (*commands.Service, engine.Call) {
 	h.t.Helper()
-	log := commands.NewJournal(h.storage.store, h.storage.codec, h.cfg.Logger)
+	log := engine.NewJournal(h.storage.store, h.storage.codec, h.cfg.Logger)
 	log.Namespaces, log.Now = h.journal.Namespaces, h.cfg.now
-	return commands.New(commands.Config{Journal: log, Waiter: h.read.waiter}), commands.Call{
+	return commands.New(commands.Config{Journal: log, Waiter: h.read.waiter}), engine.Call{
 		Principal: auth.Principal{Kind: auth.ManagementKey}, RequestID: uuid.New(), ReceivedAt: h.cfg.now(),
 	}
 }
@@ -55,14 +58,14 @@ func (h *harness) managePeople(acme uuid.UUID) {
 	h.t.Helper()
 	service, call := h.people()
 	add := func(email string) uuid.UUID {
-		id, err := service.AddMember(h.t.Context(), call, acme, commands.NewMember{Email: email, Role: organization.Member})
+		id, err := service.AddMember(h.t.Context(), call, acme, people.NewMember{Email: email, Role: organization.Member})
 		if err != nil {
 			h.t.Fatal(err)
 		}
 		return id
 	}
 	offer := func(email string) uuid.UUID {
-		in := commands.NewOffer{Email: email, Role: organization.Member}
+		in := people.NewOffer{Email: email, Role: organization.Member}
 		made, err := service.OfferMembership(h.t.Context(), call, acme, in, time.Hour)
 		runtest.Must(h.t, err)
 		return made.ID
@@ -160,7 +163,7 @@ func TestPeople_ErasureOfAnOwner(t *testing.T) {
 	service, call := h.people()
 	const email = "ana@acme.example"
 	acme, err := service.CreateOrganization(t.Context(), call,
-		commands.NewOrganization{Name: "Acme", Plan: metering.Flex, OwnerEmail: email})
+		tenancy.NewOrganization{Name: "Acme", Plan: metering.Flex, OwnerEmail: email})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -203,7 +206,7 @@ func TestPeople_ErasureOfAnOwner(t *testing.T) {
 		t.Errorf("after the erasure the owner is %q", got)
 	}
 	service, call = h.people()
-	again, err := service.AddMember(t.Context(), call, acme.ID, commands.NewMember{Email: email, Role: organization.Owner})
+	again, err := service.AddMember(t.Context(), call, acme.ID, people.NewMember{Email: email, Role: organization.Owner})
 	if err != nil || again == ana || owner() != email {
 		t.Errorf("registered again as %s, %v; the owner is %q", again, err, owner())
 	}
@@ -270,7 +273,7 @@ func TestOwners_FirstStart(t *testing.T) {
 	create := func(name, owner string) {
 		t.Helper()
 		_, err := operatorapi.CreateOrganization.Call(t.Context(), operatorapi.Dial(h.dir), operatorapi.NewOrganization{
-			NewOrganization: commands.NewOrganization{Name: name, Plan: metering.SelfHosted, OwnerEmail: owner}, By: "operator",
+			NewOrganization: tenancy.NewOrganization{Name: name, Plan: metering.SelfHosted, OwnerEmail: owner}, By: "operator",
 		})
 		runtest.Must(t, err)
 	}
@@ -354,7 +357,7 @@ func TestSignIn_OfRemovedPeople(t *testing.T) {
 	h := newTenant(t)
 	service, call := h.people()
 	person, err := service.AddMember(t.Context(), call, h.home(),
-		commands.NewMember{Email: h.mail("ana"), Role: organization.Owner})
+		people.NewMember{Email: h.mail("ana"), Role: organization.Owner})
 	runtest.Must(t, err)
 	_, err = h.signin.GeneratePassword(t.Context(), person, h.mail("ana"), "a password of my own")
 	runtest.Must(t, err)

@@ -12,8 +12,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/annals-project/annals/cmd/annals/internal/operatorapi"
-	"github.com/annals-project/annals/commands"
+	"github.com/annals-project/annals/commands/engine"
 	recording "github.com/annals-project/annals/commands/reads"
+	"github.com/annals-project/annals/commands/tenancy"
 	domainrecall "github.com/annals-project/annals/domain/recall"
 	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/eventstore"
@@ -85,7 +86,7 @@ func buildProjections(ctx context.Context, s *Server) (a adds, err error) {
 	if s.read, err = newReadSide(ctx, cfg, st, s.journal.Namespaces, s.semantic.projected, s.registry); err != nil {
 		return adds{}, err
 	}
-	s.journal.Pace = commands.NewBatchPace(s.read.background, cfg.Logger, time.Now)
+	s.journal.Pace = engine.NewBatchPace(s.read.background, cfg.Logger, time.Now)
 	applied := &comparison{
 		log: st.compared, runtime: s.read.runtime, logID: runner.LogIDOf(st.store, st.codec), logger: cfg.Logger,
 	}
@@ -98,7 +99,7 @@ func buildProjections(ctx context.Context, s *Server) (a adds, err error) {
 	}
 	a.operator = append(a.operator, operatorapi.AuditRoutes(s.auditOperations())...)
 	if cfg.Roles.Has(RoleProjector) {
-		asides := commands.EventAsides{Journal: s.journal, Projections: s.read.runtime, IsStuck: s.isStuckAt}
+		asides := tenancy.EventAsides{Journal: s.journal, Projections: s.read.runtime, IsStuck: s.isStuckAt}
 		a.operator = append(a.operator, operatorapi.ProjectionRoutes(s.read.runtime, asides, cfg.now)...)
 	}
 	if s.read.replica != nil {
@@ -265,7 +266,7 @@ func newSharedRecords(queries *directory.Queries, logger *slog.Logger) sharedRec
 // mostShared is the most records of one call that are looked up with those of others.
 const mostShared = 16
 
-// Known implements commands.Records.
+// Known implements identities.Records.
 func (r sharedRecords) Known(
 	ctx context.Context, project auth.Project, ids []uuid.UUID,
 ) (map[uuid.UUID]struct{}, error) {

@@ -19,7 +19,8 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/annals-project/annals/cmd/annals/internal/operatorapi"
-	"github.com/annals-project/annals/commands"
+	"github.com/annals-project/annals/commands/engine"
+	"github.com/annals-project/annals/commands/tenancy"
 	"github.com/annals-project/annals/domain"
 	"github.com/annals-project/annals/domain/blob"
 	"github.com/annals-project/annals/domain/datapoint"
@@ -200,7 +201,7 @@ func (h *harness) walk(own, management string) (other string) {
 	runtest.Await(h.t, "the deletions are cleaned", func() bool { return h.count("deletion.cleaned.v1") >= 3 })
 	at := h.events()
 	odd := at[slices.IndexFunc(at, func(e eventstore.Recorded) bool { return e.Type == "identity.appeared.v1" })]
-	ask := operatorapi.SetAsideRequest{By: "test", SetAside: commands.SetAside{
+	ask := operatorapi.SetAsideRequest{By: "test", SetAside: tenancy.SetAside{
 		Position: odd.Position, Projection: "memories", Reason: "nobody's",
 	}}
 	if _, err := operatorapi.SetAside.Call(h.t.Context(), operatorapi.Dial(h.dir), ask); err == nil {
@@ -222,7 +223,7 @@ func (h *harness) walk(own, management string) (other string) {
 // direct appends the events that no route writes without a model.
 func (h *harness) direct() {
 	h.t.Helper()
-	log := commands.NewJournal(h.storage.store, h.storage.codec, h.cfg.Logger)
+	log := engine.NewJournal(h.storage.store, h.storage.codec, h.cfg.Logger)
 	for _, e := range h.events() {
 		accepted, ok := h.storage.codec.DecodeRecorded(e).Event.(*datapoint.RevisionAccepted)
 		if !ok || accepted.Effect.SourceID != "b1" {

@@ -18,7 +18,7 @@ import (
 
 	"github.com/annals-project/annals/cmd/annals/internal/datafolder"
 	"github.com/annals-project/annals/cmd/annals/internal/operatorapi"
-	"github.com/annals-project/annals/commands"
+	"github.com/annals-project/annals/commands/engine"
 	"github.com/annals-project/annals/commands/reads"
 	"github.com/annals-project/annals/console/agents"
 	"github.com/annals-project/annals/console/authserver"
@@ -50,12 +50,12 @@ type Server struct {
 	urls      auth.URLs
 	registry  *prometheus.Registry
 	// load shows the pipeline how many callers wait.
-	load *commands.LoadGauge
+	load *engine.LoadGauge
 	// added is what the parts add, in their order.
 	added []adds
 	// The fields below are of the part that sets them. What the roles of the process leave out stays zero.
 	storage      *storage
-	journal      *commands.Journal
+	journal      *engine.Journal
 	hashKey      []byte
 	probes       *probes
 	semantic     semantic
@@ -118,7 +118,7 @@ func New(ctx context.Context, cfg Config) (*Server, error) {
 	}
 	s := &Server{
 		cfg: cfg, listeners: l, urls: cfg.publicURLs(l.api.Addr().String(), consoleAddr),
-		registry: prometheus.NewRegistry(), load: &commands.LoadGauge{},
+		registry: prometheus.NewRegistry(), load: &engine.LoadGauge{},
 	}
 	s.registry.MustRegister(lines)
 	if err := s.build(ctx, s.parts()); err != nil {

@@ -20,7 +20,8 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/annals-project/annals/cmd/annals/internal/datafolder"
-	"github.com/annals-project/annals/commands"
+	"github.com/annals-project/annals/commands/engine"
+	"github.com/annals-project/annals/commands/tenancy"
 	"github.com/annals-project/annals/domain/metering"
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/internal/auth"
@@ -149,11 +150,11 @@ func newTenantOf(t *testing.T, s *harness) *harness {
 	head, err := h.storage.store.Head(t.Context())
 	runtest.Must(t, err)
 	h.place.before = head
-	call := commands.Call{
+	call := engine.Call{
 		Principal: auth.Principal{Kind: auth.ManagementKey}, RequestID: uuid.New(), ReceivedAt: h.cfg.now(),
 	}
 	made, err := h.write.service.CreateOrganization(t.Context(), call,
-		commands.NewOrganization{Name: h.name("Annals"), Plan: metering.SelfHosted})
+		tenancy.NewOrganization{Name: h.name("Annals"), Plan: metering.SelfHosted})
 	runtest.Must(t, err)
 	h.place.id, call.Principal.OrganizationID = made.ID, made.ID
 	project, err := h.write.service.CreateProject(t.Context(), call, "default")

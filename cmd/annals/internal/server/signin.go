@@ -12,7 +12,7 @@ import (
 
 	"github.com/annals-project/annals/cmd/annals/internal/datafolder"
 	"github.com/annals-project/annals/cmd/annals/internal/operatorapi"
-	"github.com/annals-project/annals/commands"
+	"github.com/annals-project/annals/commands/engine"
 	"github.com/annals-project/annals/console/agents"
 	"github.com/annals-project/annals/console/authserver"
 	"github.com/annals-project/annals/console/forms"
@@ -110,7 +110,7 @@ func (p signingIn) FindPerson(ctx context.Context, email string) (id uuid.UUID, 
 
 // Register implements signin.Config.
 func (p signingIn) Register(ctx context.Context, email string) (uuid.UUID, error) {
-	return p.s.write.service.RegisterPerson(ctx, commands.Call{
+	return p.s.write.service.RegisterPerson(ctx, engine.Call{
 		Principal: auth.Principal{Kind: "sign-in"}, RequestID: uuid.New(), ReceivedAt: p.s.cfg.now(),
 	}, email)
 }

@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/annals-project/annals/commands"
+	"github.com/annals-project/annals/commands/tenancy"
 	"github.com/annals-project/annals/console/web"
 	"github.com/annals-project/annals/domain/metering"
 	"github.com/annals-project/annals/internal/admission"
@@ -41,7 +41,7 @@ func TestServer_BodiesThatDoNotArrive(t *testing.T) {
 	h := startConsole(t)
 	service, call := h.people()
 	second, err := service.CreateOrganization(t.Context(), call,
-		commands.NewOrganization{Name: "Second", Plan: metering.Flex, OwnerEmail: "second@second.example"})
+		tenancy.NewOrganization{Name: "Second", Plan: metering.Flex, OwnerEmail: "second@second.example"})
 	runtest.Must(t, err)
 	h.ids["second"], _, err = service.FindPerson(t.Context(), "second@second.example")
 	runtest.Must(t, err)

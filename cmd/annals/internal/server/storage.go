@@ -17,7 +17,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/annals-project/annals/cmd/annals/internal/datafolder"
-	"github.com/annals-project/annals/commands"
+	"github.com/annals-project/annals/commands/tenancy"
 	"github.com/annals-project/annals/domain"
 	"github.com/annals-project/annals/domain/registry"
 	"github.com/annals-project/annals/eventstore"
@@ -134,7 +134,7 @@ func (st *storage) checkOwner(ctx context.Context, cfg Config) error {
 	}
 	// Another process may have opened the log since it was read, and then what was found here.
 	var failed error
-	if st.logID, failed = commands.LogID(ctx, st.journal()); failed != nil || st.logID == uuid.Nil {
+	if st.logID, failed = tenancy.LogID(ctx, st.journal()); failed != nil || st.logID == uuid.Nil {
 		return errors.Join(err, failed)
 	}
 	return check()
@@ -142,7 +142,7 @@ func (st *storage) checkOwner(ctx context.Context, cfg Config) error {
 
 // claim makes the database and the data folder those of the log, or checks that they are.
 func (st *storage) claim(ctx context.Context, cfg Config) (err error) {
-	if st.logID, err = commands.LogID(ctx, st.journal()); err != nil {
+	if st.logID, err = tenancy.LogID(ctx, st.journal()); err != nil {
 		return err
 	}
 	if st.logID == uuid.Nil {
@@ -241,7 +241,7 @@ func (st *storage) awaitLog(ctx context.Context, logger *slog.Logger) error {
 	err := awaitServer(ctx, logger, "event store", func() error {
 		_, err := st.store.Head(ctx)
 		if err == nil {
-			st.logID, err = commands.LogID(ctx, st.journal())
+			st.logID, err = tenancy.LogID(ctx, st.journal())
 		}
 		return err
 	}, func(err error) bool {

@@ -13,10 +13,14 @@ import (
 	"github.com/annals-project/annals/cmd/annals/internal/datafolder"
 	"github.com/annals-project/annals/cmd/annals/internal/operatorapi"
 	"github.com/annals-project/annals/commands"
+	"github.com/annals-project/annals/commands/engine"
 	"github.com/annals-project/annals/commands/erasure"
+	"github.com/annals-project/annals/commands/identities"
+	peoplecmd "github.com/annals-project/annals/commands/people"
 	"github.com/annals-project/annals/commands/pipeline"
 	"github.com/annals-project/annals/commands/pipeline/model"
 	"github.com/annals-project/annals/commands/reads"
+	tenancycmd "github.com/annals-project/annals/commands/tenancy"
 	"github.com/annals-project/annals/console/signin"
 	"github.com/annals-project/annals/domain/event"
 	"github.com/annals-project/annals/eventstore"
@@ -103,14 +107,15 @@ func buildAdministration(_ context.Context, s *Server) (adds, error) {
 		a.operator, operatorapi.SendRoutes(sends, write.service, now), operatorapi.DamageRoutes(s.read.dataPoints),
 		operatorapi.OrganizationRoutes(write.service, now),
 		operatorapi.TenancyRoutes(write.service, tenancy, now), operatorapi.PeopleRoutes(people, tenancy, now),
-		operatorapi.WebhookRoutes(commands.Webhooks{Service: write.service, Finder: webhooks, URLs: s.urls}, webhooks, now),
+		operatorapi.WebhookRoutes(tenancycmd.Webhooks{Service: write.service.Tenancy, Finder: webhooks, URLs: s.urls},
+			webhooks, now),
 	)
 	return a, nil
 }
 
 // prepareOrganizations completes every organization whose creation was interrupted.
 func (w *writeSide) prepareOrganizations(ctx context.Context) error {
-	return w.service.PrepareOrganizations(ctx, commands.Call{
+	return w.service.PrepareOrganizations(ctx, engine.Call{
 		Principal: auth.Principal{Kind: "preparation"}, RequestID: uuid.Must(uuid.NewV7()), ReceivedAt: w.cfg.now(),
 	})
 }
@@ -160,7 +165,7 @@ type background struct {
 	confirmer *pipeline.Confirmer
 	finisher  *pipeline.Finisher
 	embedder  *pipeline.Embedder // nil also without embeddings
-	metering  *commands.Metering
+	metering  *tenancycmd.Metering
 
 	backpressure *backpressure
 	leases       datapoints.Queries
@@ -178,7 +183,7 @@ func buildPipeline(_ context.Context, s *Server) (adds, error) {
 			SendFailed: failures.failed, Logger: cfg.Logger, Now: cfg.now,
 		},
 		finisher: newFinisher(s),
-		metering: &commands.Metering{
+		metering: &tenancycmd.Metering{
 			Journal: s.journal, Pending: s.read.work.charges, Waiter: waiter, Logger: cfg.Logger, Now: cfg.now,
 		},
 	}
@@ -204,7 +209,7 @@ func buildPipeline(_ context.Context, s *Server) (adds, error) {
 	b.worker = &pipeline.Worker{
 		LoadGauge: s.load, Age: s.backpressure.age, Journal: s.journal,
 		Queue: s.read.work.dataPoints, Paused: s.backpressure.pausesDerivation, Progress: waiter,
-		Pace:      commands.NewBatchPace(waiter, cfg.Logger, time.Now),
+		Pace:      engine.NewBatchPace(waiter, cfg.Logger, time.Now),
 		Extractor: pipeline.Builtin{}, Logger: cfg.Logger, Holder: uuid.NewString(), Now: cfg.now,
 	}
 	if cfg.Model.URL != "" {
@@ -275,7 +280,7 @@ func newEraser(s *Server, calls *requestlog.Blanker) *erasure.Eraser {
 	cfg, st, work := s.cfg, s.storage, s.read.work
 	e := &erasure.Eraser{
 		Streams: streamsOf(s), Deletions: work.dataPoints, Blobs: work.dataPoints, Identities: work.directory,
-		People: work.access, Rows: commands.BulkRows{Journal: s.journal, Directory: work.directory},
+		People: work.access, Rows: identities.BulkRows{Journal: s.journal, Directory: work.directory},
 		Calls: calls, Progress: s.read.background, Index: st.index, Store: erasure.Cluster, HasIndex: s.index.isFed,
 		Tables: runner.Vacuum{
 			DB: st.work, LogID: runner.LogIDOf(st.store, st.codec), Others: calls.Tables,
@@ -367,7 +372,7 @@ func buildVisits(_ context.Context, s *Server) (adds, error) {
 			return s.storage.codec.Decode(eventstore.Recorded{Type: name, Data: payload})
 		},
 	}
-	writer := commands.Visits{Journal: s.journal, Queue: s.visits, MembersOf: s.membersOf, Now: s.cfg.now}
+	writer := peoplecmd.Visits{Journal: s.journal, Queue: s.visits, MembersOf: s.membersOf, Now: s.cfg.now}
 	s.operatorLog = newOperatorLog(s.cfg.Data.Dir)
 	return adds{work: []task{{"visits", writer.Run}, {"operator log", s.recordEarlierReads}}}, nil
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/annals-project/annals/cmd/annals/internal/operatorapi"
-	"github.com/annals-project/annals/commands"
+	"github.com/annals-project/annals/commands/engine"
 	"github.com/annals-project/annals/commands/erasure"
 	domain "github.com/annals-project/annals/domain/erasure"
 	"github.com/annals-project/annals/internal/peersocket"
@@ -115,7 +115,7 @@ func (s *Sends) Each(_ context.Context, _ uuid.UUID, emit func(datapoints.Stoppe
 }
 
 // RetryOf implements operatorapi.Retrier.
-func (s *Sends) RetryOf(_ context.Context, call commands.Call, id uuid.UUID) error {
+func (s *Sends) RetryOf(_ context.Context, call engine.Call, id uuid.UUID) error {
 	s.Retried, s.RetriedBy = append(s.Retried, id), append(s.RetriedBy, call.Principal.Name())
 	return s.Refuse
 }
