@@ -20,7 +20,7 @@ const (
 	Keep = 24 * time.Hour
 	// StageKeep is how long an unreferenced stage is kept once it holds text of an erased data
 	// point. It is longer than any command runs; a commit that is even later is not made (see
-	// referWithin in commands/blobs.go).
+	// referWithin in commands/engine).
 	StageKeep = 10 * time.Minute
 )
 
