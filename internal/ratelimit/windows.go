@@ -338,7 +338,7 @@ func (s *Shared) take(ctx context.Context, caller string, l *lease, now time.Tim
 		var seconds *float64
 		err := row.Scan(&seconds)
 		if seconds != nil {
-			free = time.Duration(max(*seconds, 0) * float64(time.Second))
+			free = time.Duration(max(*seconds, 0.001) * float64(time.Second)) // it may have ended meanwhile
 		}
 		return err
 	})
