@@ -45,23 +45,43 @@ func TestSingle_DecodesFields(t *testing.T) {
 			ingest.DataPoint{Content: "x", Metadata: json.RawMessage("null")},
 			"",
 		},
-		"unknown fields are ignored": {`{"content":"x","projectId":7,"title":"y","key":"svc_sk_1"}`,
-			ingest.DataPoint{Content: "x"}, ""},
-		"the last of a field counts": {`{"content":7,"content":"x","id":"a","id":"b"}`, ingest.DataPoint{Content: "x",
-			ID: ptr("b")}, ""},
-		"metadata has any names": {`{"content":"x","metadata":{"Audience":1,"lable":{"contnet":2}}}`,
-			ingest.DataPoint{Content: "x", Metadata: json.RawMessage(`{"Audience":1,"lable":{"contnet":2}}`)}, ""},
-		"U+0000 in content and metadata": {`{"content":"a\u0000b","metadata":"\u0000"}`,
-			ingest.DataPoint{Content: "a\x00b", Metadata: json.RawMessage(`"\u0000"`)}, ""},
+		"unknown fields are ignored": {
+			`{"content":"x","projectId":7,"title":"y","key":"svc_sk_1"}`,
+			ingest.DataPoint{Content: "x"},
+			"",
+		},
+		"the last of a field counts": {`{"content":7,"content":"x","id":"a","id":"b"}`, ingest.DataPoint{
+			Content: "x",
+			ID:      ptr("b"),
+		}, ""},
+		"metadata has any names": {
+			`{"content":"x","metadata":{"Audience":1,"lable":{"contnet":2}}}`,
+			ingest.DataPoint{Content: "x", Metadata: json.RawMessage(`{"Audience":1,"lable":{"contnet":2}}`)},
+			"",
+		},
+		"U+0000 in content and metadata": {
+			`{"content":"a\u0000b","metadata":"\u0000"}`,
+			ingest.DataPoint{Content: "a\x00b", Metadata: json.RawMessage(`"\u0000"`)},
+			"",
+		},
 		"a surrogate pair": {`{"content":"\ud83d\udca1"}`, ingest.DataPoint{Content: "💡"}, ""},
-		"an empty label is a label": {`{"content":"x","label":""}`, ingest.DataPoint{Content: "x", Label: ptr("")},
-			""},
-		"ids keep their spaces": {`{"content":"x","id":" a ","identity":" b "}`, ingest.DataPoint{Content: "x",
-			ID: ptr(" a "), Identity: ptr(" b ")}, ""},
-		"a date alone": {`{"content":"x","timestamp":"2025-06-03"}`, ingest.DataPoint{Content: "x",
-			Timestamp: ptr(time.Date(2025, 6, 3, 0, 0, 0, 0, time.UTC))}, ""},
-		"an audience that is none of ours": {`{"content":"x","audience":""}`, ingest.DataPoint{Content: "x",
-			Audience: ptr("")}, ""},
+		"an empty label is a label": {
+			`{"content":"x","label":""}`,
+			ingest.DataPoint{Content: "x", Label: ptr("")},
+			"",
+		},
+		"ids keep their spaces": {`{"content":"x","id":" a ","identity":" b "}`, ingest.DataPoint{
+			Content: "x",
+			ID:      ptr(" a "), Identity: ptr(" b "),
+		}, ""},
+		"a date alone": {`{"content":"x","timestamp":"2025-06-03"}`, ingest.DataPoint{
+			Content:   "x",
+			Timestamp: ptr(time.Date(2025, 6, 3, 0, 0, 0, 0, time.UTC)),
+		}, ""},
+		"an audience that is none of ours": {`{"content":"x","audience":""}`, ingest.DataPoint{
+			Content:  "x",
+			Audience: ptr(""),
+		}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := &fake{}

@@ -165,8 +165,10 @@ func operations() []operation {
 		}},
 		{name: "single send with key", method: "Ingest", prepare: known, act: single(item("changed", "four"), "key")},
 		{name: "correction", method: "Correct", prepare: known, act: func(s *scene, c *commands.Service, _ *Finisher) error {
-			_, err := c.Correct(s.t.Context(), s.call, ingest.Correction{SourceID: "changed", Revision: 1,
-				Content: new("corrected")})
+			_, err := c.Correct(s.t.Context(), s.call, ingest.Correction{
+				SourceID: "changed", Revision: 1,
+				Content: new("corrected"),
+			})
 			return err
 		}},
 		{name: "single send with key and blob", method: "Ingest", act: single(item("large", big), "key")},

@@ -254,8 +254,13 @@ func TestWrite_Audiences(t *testing.T) {
 		got = append(got, shown{l.Audience, l.Identity, l.Private})
 	}
 	want := []shown{
-		{}, {Audience: "team"}, {Audience: removed(gone)}, {Audience: removed(foreign)},
-		{Identity: "ana", Private: true}, {Audience: removed(alone), Identity: "ben"}, {Audience: removed(alone)},
+		{},
+		{Audience: "team"},
+		{Audience: removed(gone)},
+		{Audience: removed(foreign)},
+		{Identity: "ana", Private: true},
+		{Audience: removed(alone), Identity: "ben"},
+		{Audience: removed(alone)},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)

@@ -26,8 +26,9 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/annals-project/annals/domain/stream"
 	"github.com/google/uuid"
+
+	"github.com/annals-project/annals/domain/stream"
 )
 
 // Entry is what History knows of one kind of event. It has a Text, or Elsewhere.

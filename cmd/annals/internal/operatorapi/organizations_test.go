@@ -76,11 +76,15 @@ func TestOrganizations_ReachTheService(t *testing.T) {
 		{"archive", operatorapi.ArchiveRequest{Target: target, Slug: "a/b", Archived: true}, func() (any, error) {
 			return operatorapi.SetArchived.Call(ctx, c, operatorapi.ArchiveRequest{Target: target, Slug: "a/b", Archived: true})
 		}, o.Project},
-		{"caps", operatorapi.CapsRequest{Target: target, Slug: "s", Caps: tenancy.Caps{SetIngestion: true,
-			Ingestion: number(0), SetCredit: true}}, func() (any, error) {
+		{"caps", operatorapi.CapsRequest{Target: target, Slug: "s", Caps: tenancy.Caps{
+			SetIngestion: true,
+			Ingestion:    number(0), SetCredit: true,
+		}}, func() (any, error) {
 			return operatorapi.SetCaps.Call(ctx, c,
-				operatorapi.CapsRequest{Target: target, Slug: "s", Caps: tenancy.Caps{SetIngestion: true, Ingestion: number(0),
-					SetCredit: true}})
+				operatorapi.CapsRequest{Target: target, Slug: "s", Caps: tenancy.Caps{
+					SetIngestion: true, Ingestion: number(0),
+					SetCredit: true,
+				}})
 		}, o.Project},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -413,8 +413,10 @@ func (h *harness) setArchived(organization, slug string, archived bool) {
 func (h *harness) setCaps(organization, slug string, ingestion, creditTenths *int64) {
 	h.t.Helper()
 	operate(h, operatorapi.SetCaps, operatorapi.CapsRequest{
-		Target: h.target(organization), Slug: slug, Caps: tenancy.Caps{SetIngestion: ingestion != nil, Ingestion: ingestion,
-			SetCredit: creditTenths != nil, CreditTenths: creditTenths},
+		Target: h.target(organization), Slug: slug, Caps: tenancy.Caps{
+			SetIngestion: ingestion != nil, Ingestion: ingestion,
+			SetCredit: creditTenths != nil, CreditTenths: creditTenths,
+		},
 	})
 }
 
