@@ -143,6 +143,7 @@ func (s *searchEngines) fillSQLite(ctx context.Context, count int) (err error) {
 	if err != nil {
 		return err
 	}
+	defer func() { err = errors.Join(err, add.Close()) }()
 	texts := load.NewTexts(fillSeed)
 	for range count {
 		if _, err := add.ExecContext(ctx, texts.Text(passageWords)); err != nil {
