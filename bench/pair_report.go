@@ -194,5 +194,5 @@ func figure(values []float64, median float64) string {
 	digits := 2 - int(math.Floor(math.Log10(cmp.Or(math.Abs(median), 1))))
 	digits = min(max(digits, 0), 2)
 	unit := math.Pow10(digits)
-	return humanize.CommafWithDigits(math.Round(median*unit)/unit, digits) // which cuts the rest
+	return humanize.Commaf(math.Round(median*unit) / unit)
 }
