@@ -132,9 +132,10 @@ check: lint race ## Format, vet, lint, and run the tests under the race detector
 
 # The detector finds what several goroutines do to the same memory, so it looks at the packages that start goroutines or
 # guard what several share: they import one of these. The rest is called by one goroutine at a time, or only measures;
-# -short leaves out what repeats calls that other tests make, and make test runs all of it.
+# -short leaves out what repeats calls that other tests make, and make test runs all of it. The tests in commands are
+# those of its folders.
 SHARES := sync|sync/atomic|golang.org/x/sync/errgroup|[^ ]*/internal/panics
-RACED  := $(GO) list -f '{{.ImportPath}} {{join .Imports " "}} ' $(T) | grep -E ' ($(SHARES)) ' | cut -d ' ' -f 1 | \
+RACED  := $(GO) list -f '{{.ImportPath}} {{join .Imports " "}} ' $(T) | grep -E ' ($(SHARES)) |^[^ ]*/commands ' | cut -d ' ' -f 1 | \
 	grep -v -e '/domain/' -e '/bench' -e '/cmd/annals$$' -e 'test$$'
 race: ## Run the tests of what is concurrent under the race detector.
 	CGO_ENABLED=1 $(UNVETTED) -race -short -p 4 -timeout 30m $$($(RACED))
