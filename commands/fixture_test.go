@@ -393,7 +393,7 @@ func (w *fixture) records(name string) []eventstore.DecodedEvent {
 	return facts
 }
 
-// records is a identities.Records that has some identities, by name.
+// records is an identities.Records that has some identities, by name.
 type records struct {
 	names []string
 	asked int

@@ -294,7 +294,7 @@ func (w *fixture) counted(change func(*commands.Config)) (*fixture, *calls) {
 	return other, c
 }
 
-// currentRecords is a identities.Records that is never late.
+// currentRecords is an identities.Records that is never late.
 type currentRecords struct{ *fixture }
 
 func (r currentRecords) Known(
@@ -317,7 +317,7 @@ func (r currentRecords) Known(
 	return known, nil
 }
 
-// stoppedRecords is a identities.Records whose projection has stopped.
+// stoppedRecords is an identities.Records whose projection has stopped.
 type stoppedRecords struct{}
 
 func (stoppedRecords) Known(context.Context, auth.Project, []uuid.UUID) (map[uuid.UUID]struct{}, error) {

@@ -296,7 +296,7 @@ func (a webhookAPI) receive(c echo.Context) error {
 	return c.JSON(http.StatusAccepted, view)
 }
 
-// receiptView is the JSON of a ingest.Receipt.
+// receiptView is the JSON of an ingest.Receipt.
 type receiptView struct {
 	ProjectID    int64     `json:"projectId"`
 	IngestionID  uuid.UUID `json:"ingestionId"`
@@ -306,7 +306,7 @@ type receiptView struct {
 	CreditTenths int64     `json:"-"`
 }
 
-// batchReceiptView is the JSON of a ingest.BatchReceipt.
+// batchReceiptView is the JSON of an ingest.BatchReceipt.
 type batchReceiptView struct {
 	ProjectID   int64                `json:"projectId"`
 	IngestionID uuid.UUID            `json:"ingestionId"`
@@ -326,7 +326,7 @@ func batchReceiptOf(r ingest.BatchReceipt) batchReceiptView {
 	return v
 }
 
-// deletionReceiptView is the JSON of a ingest.DeletionReceipt.
+// deletionReceiptView is the JSON of an ingest.DeletionReceipt.
 type deletionReceiptView struct {
 	OperationID uuid.UUID `json:"operationId"`
 	IDs         []string  `json:"ids"`

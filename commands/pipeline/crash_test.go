@@ -288,7 +288,7 @@ func (s *scene) settle() {
 }
 
 // crashes returns at which writes a process dies: at every one, before it is stored and after, with ANNALS_CRASHES=all;
-// otherwise at every fourth, before and after at different ones, and under the race detector at fewer.
+// otherwise at every third, before and after at different ones, and under the race detector at fewer.
 func crashes() (every int, from func(stored bool) int) {
 	none := func(bool) int { return 0 }
 	switch {
@@ -297,9 +297,9 @@ func crashes() (every int, from func(stored bool) int) {
 	case testing.Short():
 		return 8, none
 	}
-	return 4, func(stored bool) int {
+	return 3, func(stored bool) int {
 		if stored {
-			return 2
+			return 1
 		}
 		return 0
 	}

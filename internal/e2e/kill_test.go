@@ -57,14 +57,14 @@ type killTest struct {
 	capped  *capped
 }
 
-// TestKill kills the service ANNALS_KILLS times, by default 3 times, while workers send,
+// TestKill kills the service ANNALS_KILLS times, by default 4 times, while workers send,
 // delete, retry, poll and recall, clients of the directory write identities and audiences and move
 // data points between them, and a project is filled up to its cap. After each start and at the end
 // what was acknowledged is there, what was cut off is wholly there or wholly not, and nothing is
 // there twice. ANNALS_SEED repeats the draws of a run; what the calls meet is up to the machine.
 func TestKill(t *testing.T) {
 	t.Parallel()
-	kills, seed := setting(t, "ANNALS_KILLS", 3), seedtest.Of(t)
+	kills, seed := setting(t, "ANNALS_KILLS", 4), seedtest.Of(t)
 	k := &killTest{t: t, s: newService(t), m: &model{}, rng: rand.New(rand.NewPCG(seed, 0))}
 	for n := range killWorkers {
 		k.workers = append(k.workers, &worker{t: t, s: k.s, m: k.m, number: n, rng: rand.New(rand.NewPCG(seed, uint64(n+1)))})

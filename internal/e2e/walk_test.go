@@ -48,7 +48,7 @@ import (
 )
 
 // walkSteps is the number of steps of the walk, a tenth of it in short mode. ANNALS_WALK overrides it.
-const walkSteps = 240
+const walkSteps = 400
 
 // Nobody ever recalls what they may not read, nor learns of it: neither a source, nor a memory, nor
 // that something was said later. Estimates show nothing of it, and leave nothing.
