@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/url"
 	"os"
+	"runtime/debug"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -59,6 +60,11 @@ func Main(m interface{ Run() int }) { os.Exit(Run(m)) }
 
 // Run is Main for a TestMain that has more to do; it returns the exit code.
 func Run(m interface{ Run() int }) int {
+	// Tests start services one after the other, whose garbage is small beside the memory of a machine: a quarter of the
+	// collections takes a seventh off their time.
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(400)
+	}
 	shared.running = true
 	code := m.Run()
 	if err := stop(); err != nil {
