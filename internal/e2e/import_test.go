@@ -19,7 +19,7 @@ import (
 
 	client "github.com/annals-project/annals/client"
 	"github.com/annals-project/annals/internal/importer"
-	"github.com/annals-project/annals/internal/mailboxes"
+	"github.com/annals-project/annals/internal/mailboxtest"
 	"github.com/annals-project/annals/internal/runtest"
 )
 
@@ -224,7 +224,7 @@ func TestImport_MailboxKilledTwice(t *testing.T) {
 	p := s.project("Mailbox")
 	folder := filepath.Join(t.TempDir(), "mail")
 	runtest.Must(t, os.Mkdir(folder, 0o700))
-	runtest.Must(t, mailboxes.Write(folder, messages))
+	runtest.Must(t, mailboxtest.Write(folder, messages))
 	run := func(args ...string) *exec.Cmd {
 		return exec.Command(binary, append([]string{"import", folder, "--data-dir", s.dir, "--key", p.key, "--parallel", "1", "--yes"}, args...)...)
 	}
@@ -261,7 +261,7 @@ func TestImport_MailboxKilledTwice(t *testing.T) {
 	}
 	for n := range messages {
 		content := found[fmt.Sprintf("email:%d@example.org", n)]
-		if strings.Count(content, "marker-") != 1 || !strings.Contains(content, mailboxes.Word(n)) ||
+		if strings.Count(content, "marker-") != 1 || !strings.Contains(content, mailboxtest.Word(n)) ||
 			!strings.Contains(content, "Note: be early.") || strings.ContainsRune(content, '\ufffd') {
 			t.Fatalf("message %d is %q", n, content)
 		}
