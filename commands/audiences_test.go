@@ -20,6 +20,7 @@ import (
 	"github.com/annals-project/annals/domain/limit"
 	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/eventstore"
+	"github.com/annals-project/annals/internal/runtest"
 )
 
 func TestPutAudience_Fixed(t *testing.T) {
@@ -165,9 +166,7 @@ func TestPutAudience_ReusedSlug(t *testing.T) {
 	first := w.put(fixedOf("leads"))
 	w.ingest(text("a", "x", to("leads")), "")
 	seen.take()
-	if err := w.DeleteAudience(t.Context(), w.call, "leads"); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, w.DeleteAudience(t.Context(), w.call, "leads"))
 	if got := seen.take(); !slices.Equal(got, []string{"directory"}) {
 		t.Errorf("the deletion waited for %v", got)
 	}
@@ -241,9 +240,7 @@ func (w *fixture) manyAudiences(count int) {
 			})
 		}
 		done, err := w.log.Append(w.t.Context(), name, at, event.NewMeta("test", time.Now()), puts...)
-		if err != nil {
-			w.t.Fatal(err)
-		}
+		runtest.Must(w.t, err)
 		at = done.Revision
 	}
 }
@@ -274,9 +271,7 @@ func TestPutAudience_RaceForTheLastPlace(t *testing.T) {
 	if n := len(w.audiences()); refused != len(others)*each-1 || n != limit.Audiences {
 		t.Errorf("%d were refused, %d audiences", refused, n)
 	}
-	if err := w.DeleteAudience(t.Context(), w.call, "rule-1"); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, w.DeleteAudience(t.Context(), w.call, "rule-1"))
 	w.put(fixedOf("leads"))
 }
 
@@ -293,9 +288,7 @@ func TestPutAudience_DefinitionsBeyondTheLimit(t *testing.T) {
 		t.Fatal(err)
 	}
 	before, err := w.store.Head(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	_, err = w.PutAudience(t.Context(), w.call, fixedOf("leads", "ana", "bo", "cy"))
 	wantFault(t, err, "audience-limit-reached")
 	if after, err := w.store.Head(t.Context()); err != nil || after != before {
@@ -350,9 +343,7 @@ func TestIngest_MovesWaitForProjections(t *testing.T) {
 				status = w.ingest(c.in, "").Status
 			} else {
 				r, err := w.IngestBatch(t.Context(), w.call, []ingest.DataPoint{text("b", "other"), c.in}, "")
-				if err != nil {
-					t.Fatal(err)
-				}
+				runtest.Must(t, err)
 				status = r.Items[1].Status
 			}
 			types := w.types(*c.in.ID)
@@ -390,9 +381,7 @@ func TestIngest_RepeatedKeyOfAMove(t *testing.T) {
 	seen := &waits{}
 	w.configure(func(c *commands.Config) { c.Waiter = seen })
 	// A repeated key is answered even after the audience was deleted.
-	if err := w.DeleteAudience(t.Context(), w.call, "leads"); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, w.DeleteAudience(t.Context(), w.call, "leads"))
 	seen.take()
 	w.ingest(text("a", "x", to("leads")), "k1")
 	if got := seen.take(); !slices.Equal(got, []string{"datapoints", "recallindex"}) {

@@ -18,14 +18,13 @@ import (
 	"github.com/annals-project/annals/domain/ingestion"
 	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/eventstore"
+	"github.com/annals-project/annals/internal/runtest"
 )
 
 func (w *fixture) batch(items []ingest.DataPoint, key string) ingest.BatchReceipt {
 	w.t.Helper()
 	r, err := w.IngestBatch(w.t.Context(), w.call, items, key)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	runtest.Must(w.t, err)
 	return r
 }
 
@@ -223,9 +222,7 @@ func TestIngestBatch_CrashAfterEachAppend(t *testing.T) {
 
 			id := stream.IngestionID(w.call.Principal.Project.Namespace, "key")
 			committed, err := w.log.ReadFrom(t.Context(), stream.Name(stream.Ingestion, id), 0)
-			if err != nil {
-				t.Fatal(err)
-			}
+			runtest.Must(t, err)
 			if len(committed) == 0 {
 				if got := w.types("c"); got != nil {
 					t.Errorf("not committed, yet there is %v", got)
@@ -233,9 +230,7 @@ func TestIngestBatch_CrashAfterEachAppend(t *testing.T) {
 				return
 			}
 			for range 2 { // a second run changes nothing
-				if err := ingest.ResumeBatch(t.Context(), w.log, id, w.call.ReceivedAt); err != nil {
-					t.Fatal(err)
-				}
+				runtest.Must(t, ingest.ResumeBatch(t.Context(), w.log, id, w.call.ReceivedAt))
 			}
 			wantTypes(t, w.types("a"), accepted, accepted, accepted)
 			wantTypes(t, w.types("b"), accepted, resent)
@@ -268,15 +263,11 @@ func TestIngestBatch_DeletionBeforeFanOut(t *testing.T) {
 		t.Fatal(err)
 	}
 	id := stream.IngestionID(w.call.Principal.Project.Namespace, "key")
-	if err := ingest.ResumeBatch(t.Context(), w.log, id, w.call.ReceivedAt); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, ingest.ResumeBatch(t.Context(), w.log, id, w.call.ReceivedAt))
 	wantTypes(t, w.types("a"), accepted, deleted)
 	wantTypes(t, w.types("b"), accepted)
 	facts, err := w.log.ReadFrom(t.Context(), stream.Name(stream.Ingestion, id), 1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	if got := facts[0].Event.(*ingestion.FannedOut).Outcomes[0]; got != (ingestion.Outcome{Outcome: ingestion.Deleted}) {
 		t.Errorf("outcome %+v", got)
 	}

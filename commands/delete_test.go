@@ -18,6 +18,7 @@ import (
 	"github.com/annals-project/annals/domain/ingestion"
 	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/eventstore"
+	"github.com/annals-project/annals/internal/runtest"
 )
 
 func TestDeleteDataPoints_AllOrNone(t *testing.T) {
@@ -58,9 +59,7 @@ func TestDeleteSend(t *testing.T) {
 	w := newFixture(t)
 	batch := w.batch([]ingest.DataPoint{text("a", "one"), text("b", "two"), text("c", "three")}, "")
 	w.ingest(text("b", "two, revised"), "")
-	if err := w.DeleteSend(t.Context(), w.call, batch.IngestionID); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, w.DeleteSend(t.Context(), w.call, batch.IngestionID))
 	wantTypes(t, w.types("a"), accepted, deleted)
 	wantTypes(t, w.types("b"), accepted, accepted) // revised since: not deleted
 	wantTypes(t, w.types("c"), accepted, deleted)
@@ -109,9 +108,7 @@ func TestDeleteDataPoints_CrashAfterEachAppend(t *testing.T) {
 func (w *fixture) committedDeletion() uuid.UUID {
 	w.t.Helper()
 	records, err := w.store.ReadAll(w.t.Context(), 0, 1000)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	runtest.Must(w.t, err)
 	for _, r := range records {
 		if stream.Category(r.Stream) == stream.Deletion {
 			return stream.Owner(r.Stream)
@@ -134,14 +131,10 @@ func TestErasure_RetainsFactsAndErasesText(t *testing.T) {
 	send := w.ingest(text("a", "one"), "")
 	w.ingest(text("a", "two"), "")
 	r, err := w.DeleteDataPoints(t.Context(), w.call, []string{"a"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	dataPoint := stream.DataPointID(w.call.Principal.Project.Namespace, "a")
 	for range 2 {
-		if err := w.eraser().RetainFacts(t.Context(), r.OperationID, []uuid.UUID{dataPoint}); err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, w.eraser().RetainFacts(t.Context(), r.OperationID, []uuid.UUID{dataPoint}))
 	}
 	for range 2 {
 		w.clean(r.OperationID)
@@ -151,9 +144,7 @@ func TestErasure_RetainsFactsAndErasesText(t *testing.T) {
 		t.Errorf("the stream of the data point reads: %v", err)
 	}
 	facts, err := w.log.ReadFrom(t.Context(), stream.Name(stream.Deletion, r.OperationID), 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	if len(facts) != 2 || facts[1].Type != "deletion.cleaned.v1" {
 		t.Fatalf("the deletion holds %d events", len(facts))
 	}
@@ -172,9 +163,7 @@ func (w *fixture) clean(id uuid.UUID) {
 	if err == nil && ok {
 		err = w.eraser().RecordCleaned(w.t.Context(), e, w.call.ReceivedAt)
 	}
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	runtest.Must(w.t, err)
 }
 
 func TestRetry(t *testing.T) {
@@ -207,9 +196,7 @@ func TestRetry(t *testing.T) {
 		t.Errorf("%d of 8 retries were granted", granted)
 	}
 	stop(1)
-	if err := w.Retry(t.Context(), w.call, send.IngestionID); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, w.Retry(t.Context(), w.call, send.IngestionID))
 	facts, err := w.log.ReadFrom(t.Context(), name, 3)
 	if err != nil || facts[0].Event.(*ingestion.Retried).Round != 2 {
 		t.Errorf("second retry: %+v, %v", facts, err)
@@ -219,13 +206,9 @@ func TestRetry(t *testing.T) {
 	stop(3)
 	// A newer send replaced it: its deletion has nothing to delete, and records nothing.
 	w.ingest(text("a", "two"), "")
-	if err := w.DeleteSend(t.Context(), w.call, send.IngestionID); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, w.DeleteSend(t.Context(), w.call, send.IngestionID))
 	all, err := w.store.ReadAll(t.Context(), 0, 1000)
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	for _, r := range all {
 		if stream.Category(r.Stream) == stream.Deletion {
 			t.Errorf("%s is in %s", r.Type, r.Stream)
@@ -242,9 +225,7 @@ func TestRetry(t *testing.T) {
 func TestRetry_DeletedSend(t *testing.T) {
 	w := newFixture(t)
 	send, err := w.IngestBatch(t.Context(), w.call, []ingest.DataPoint{text("a", "one"), text("b", "one")}, "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	w.ingest(text("a", "two"), "")
 	name := stream.Name(stream.Ingestion, send.IngestionID)
 	meta := event.NewMeta("test", time.Now())
@@ -252,9 +233,7 @@ func TestRetry_DeletedSend(t *testing.T) {
 	if _, err := w.log.Append(t.Context(), name, 1, meta, failed); err != nil {
 		t.Fatal(err)
 	}
-	if err := w.DeleteSend(t.Context(), w.call, send.IngestionID); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, w.DeleteSend(t.Context(), w.call, send.IngestionID))
 	wantFault(t, w.Retry(t.Context(), w.call, send.IngestionID), fault.CodeIngestionNotStopped)
 	if last, _, err := w.log.Last(t.Context(), name); err != nil || last.Revision != 2 {
 		t.Errorf("the deletion recorded something: %+v, %v", last, err)
@@ -270,25 +249,17 @@ func TestErasure_StageLeftByACrash(t *testing.T) {
 	victim := fixtureOver(t, d)
 	batch, err := victim.IngestBatch(t.Context(), victim.call, []ingest.DataPoint{text("a", "one"), text("b", "two")},
 		"")
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	facts, err := w.log.ReadFrom(t.Context(), stream.Name(stream.Ingestion, batch.IngestionID), 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	stage := facts[0].Event.(*ingestion.Accepted).Stage
 	if _, err := w.log.ReadBlob(t.Context(), stage); err != nil {
 		t.Fatalf("the stage is gone before the deletion: %v", err)
 	}
 	r, err := w.DeleteDataPoints(t.Context(), w.call, []string{"a"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	dataPoint := stream.DataPointID(w.call.Principal.Project.Namespace, "a")
-	if err := w.eraser().RetainFacts(t.Context(), r.OperationID, []uuid.UUID{dataPoint}); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, w.eraser().RetainFacts(t.Context(), r.OperationID, []uuid.UUID{dataPoint}))
 	w.clean(r.OperationID)
 	var gone *eventstore.BlobError
 	if _, err := w.log.ReadBlob(t.Context(), stage); !errors.As(err, &gone) || !gone.Missing {
@@ -311,9 +282,7 @@ func TestRemovals_RepeatedBeforeTheyAreVisible(t *testing.T) {
 	w, _ := withWebhooks(t)
 	webhook := w.createWebhook(anyText)
 	key, err := w.CreateKey(t.Context(), w.call, "default", "app")
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	w.ingest(text("a", "one"), "")
 	w.ingest(text("b", "two"), "")
 	w.ingest(text("c", "three"), "")
@@ -321,9 +290,7 @@ func TestRemovals_RepeatedBeforeTheyAreVisible(t *testing.T) {
 	w.put(fixedOf("leads"))
 	w.putIdentity(w.call, "ana", nil)
 	head, err := w.store.Head(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	for _, c := range []struct {
 		name   string
 		remove func() error

@@ -14,7 +14,7 @@ import (
 	"github.com/annals-project/annals/commands"
 	"github.com/annals-project/annals/commands/engine"
 	"github.com/annals-project/annals/commands/erasure"
-	identitycmd "github.com/annals-project/annals/commands/identities"
+	"github.com/annals-project/annals/commands/identities"
 	"github.com/annals-project/annals/commands/ingest"
 	"github.com/annals-project/annals/domain/audience"
 	"github.com/annals-project/annals/domain/datapoint"
@@ -27,6 +27,7 @@ import (
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/eventstore/eventstoretest"
 	"github.com/annals-project/annals/internal/auth"
+	"github.com/annals-project/annals/internal/runtest"
 	"github.com/annals-project/annals/internal/work"
 )
 
@@ -55,9 +56,7 @@ func newRegistered(t *testing.T) *fixture {
 	w := newFixture(t)
 	_, err := w.log.Append(t.Context(), stream.Registry, eventstore.NoStream, event.NewMeta("test", time.Now()),
 		registry.ProjectCreated{OrganizationID: uuid.New(), ProjectID: w.call.Principal.Project.ID})
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	return w
 }
 
@@ -245,9 +244,7 @@ func (w *fixture) Completed(ctx context.Context, project auth.Project, id uuid.U
 func (w *fixture) ingest(in ingest.DataPoint, key string) ingest.Receipt {
 	w.t.Helper()
 	r, err := w.Ingest(w.t.Context(), w.call, in, key)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	runtest.Must(w.t, err)
 	return r
 }
 
@@ -256,9 +253,7 @@ func (w *fixture) history(sourceID string) []eventstore.DecodedEvent {
 	w.t.Helper()
 	name := stream.Name(stream.DataPoint, stream.DataPointID(w.call.Principal.Project.Namespace, sourceID))
 	facts, err := w.log.ReadFrom(w.t.Context(), name, 0)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	runtest.Must(w.t, err)
 	return facts
 }
 
@@ -344,12 +339,12 @@ func (w *waits) take() (names []string) {
 	return names
 }
 
-func fixedOf(slug string, identities ...string) identitycmd.AudiencePut {
-	return identitycmd.AudiencePut{Slug: slug, Kind: audience.KindFixed, Identities: append([]string{}, identities...)}
+func fixedOf(slug string, names ...string) identities.AudiencePut {
+	return identities.AudiencePut{Slug: slug, Kind: audience.KindFixed, Identities: append([]string{}, names...)}
 }
 
-func ruleOf(slug string, conditions ...audience.Condition) identitycmd.AudiencePut {
-	return identitycmd.AudiencePut{
+func ruleOf(slug string, conditions ...audience.Condition) identities.AudiencePut {
+	return identities.AudiencePut{
 		Slug: slug,
 		Kind: audience.KindRule,
 		Rule: &audience.Rule{Match: audience.MatchAll, Conditions: conditions},
@@ -360,12 +355,10 @@ func to(slug string) func(*ingest.DataPoint) {
 	return func(in *ingest.DataPoint) { in.Audience = &slug }
 }
 
-func (w *fixture) put(in identitycmd.AudiencePut) identitycmd.AudienceReceipt {
+func (w *fixture) put(in identities.AudiencePut) identities.AudienceReceipt {
 	w.t.Helper()
 	r, err := w.PutAudience(w.t.Context(), w.call, in)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	runtest.Must(w.t, err)
 	return r
 }
 
@@ -373,9 +366,7 @@ func (w *fixture) put(in identitycmd.AudiencePut) identitycmd.AudienceReceipt {
 func (w *fixture) audiences() []eventstore.DecodedEvent {
 	w.t.Helper()
 	facts, err := w.log.ReadFrom(w.t.Context(), stream.Name(stream.Audiences, w.call.Principal.Project.ID), 0)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	runtest.Must(w.t, err)
 	return facts
 }
 
@@ -387,9 +378,7 @@ func (w *fixture) identityID(name string) uuid.UUID {
 func (w *fixture) records(name string) []eventstore.DecodedEvent {
 	w.t.Helper()
 	facts, err := w.log.ReadFrom(w.t.Context(), stream.Name(stream.Identity, w.identityID(name)), 0)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	runtest.Must(w.t, err)
 	return facts
 }
 

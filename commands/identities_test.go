@@ -23,19 +23,16 @@ import (
 	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/internal/auth"
+	"github.com/annals-project/annals/internal/runtest"
 	"github.com/annals-project/annals/internal/work"
 )
 
 func (w *fixture) blobTraits(record *identity.Record) map[string]string {
 	w.t.Helper()
 	data, err := w.log.ReadBlob(w.t.Context(), *record.Traits.Blob)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	runtest.Must(w.t, err)
 	read := map[string]string{}
-	if err := json.Unmarshal(data, &read); err != nil {
-		w.t.Fatal(err)
-	}
+	runtest.Must(w.t, json.Unmarshal(data, &read))
 	return read
 }
 
@@ -64,9 +61,7 @@ func TestPatchIdentity_ChangesNamedTraits(t *testing.T) {
 	patch := func(second int, set traits, removed ...string) identities.IdentityReceipt {
 		t.Helper()
 		r, err := w.PatchIdentity(t.Context(), w.later(second), "bo", set, removed)
-		if err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, err)
 		return r
 	}
 	if r := patch(0, traits{"a": "1", "b": "2"}, "never"); !maps.Equal(r.Traits, traits{"a": "1", "b": "2"}) ||
@@ -179,9 +174,7 @@ func TestDeleteIdentity_Unknown(t *testing.T) {
 	w := newFixture(t)
 	wantFault(t, w.DeleteIdentity(t.Context(), w.call, "nobody"), fault.CodeNotFound)
 	w.putIdentity(w.call, "ana", nil)
-	if err := w.DeleteIdentity(t.Context(), w.later(1), "ana"); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, w.DeleteIdentity(t.Context(), w.later(1), "ana"))
 	wantFault(t, w.DeleteIdentity(t.Context(), w.later(2), "ana"), fault.CodeNotFound)
 	neighbour := w.later(3)
 	neighbour.Principal.Project.Namespace[0]++
@@ -197,9 +190,7 @@ func TestDeleteIdentity_TruncatesTheStream(t *testing.T) {
 	w.putIdentity(w.call, "ana", big(200))
 	before, _ := w.record("ana")
 	w.putIdentity(w.later(1), "ana", traits{"city": "Porto"})
-	if err := w.DeleteIdentity(t.Context(), w.later(2), "ana"); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, w.DeleteIdentity(t.Context(), w.later(2), "ana"))
 	// The event that it is cleared follows only when its text is gone from the disk.
 	wantTypes(t, w.identityTypes("ana"), "identity.removed.v1")
 	if _, _, err := w.store.ReadLast(t.Context(), before.Traits.Blob.Stream); !errors.Is(err, eventstore.ErrDeleted) {
@@ -229,15 +220,11 @@ func TestRecordCleared_LaterRecordExists(t *testing.T) {
 	clear := func() {
 		t.Helper()
 		r := work.Removal{ProjectID: w.call.Principal.Project.ID, IdentityID: w.recordID("ana"), Revision: 1}
-		if err := w.eraser().TruncateIdentity(t.Context(), r); err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, w.eraser().TruncateIdentity(t.Context(), r))
 		if cut, err := w.eraser().IsTruncated(t.Context(), r); !cut || err != nil {
 			t.Fatalf("after the truncation, IsTruncated is %v, %v", cut, err)
 		}
-		if err := w.eraser().RecordCleared(t.Context(), r, w.later(3).ReceivedAt); err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, w.eraser().RecordCleared(t.Context(), r, w.later(3).ReceivedAt))
 	}
 	clear()
 	wantTypes(t, w.identityTypes("ana"), "identity.removed.v1", "identity.traits-replaced.v1", "identity.cleared.v1")
@@ -276,9 +263,7 @@ func TestIngest_AuthorAfterRemoval(t *testing.T) {
 				}
 			}
 			wantTypes(t, w.identityTypes(name), "identity.appeared.v1")
-			if err := remover.DeleteIdentity(t.Context(), w.call, name); err != nil {
-				t.Fatal(err)
-			}
+			runtest.Must(t, remover.DeleteIdentity(t.Context(), w.call, name))
 			if _, err := service.Ingest(t.Context(), w.call, text(name+"3", "one", by(name)), ""); err != nil {
 				t.Fatal(err)
 			}
@@ -382,9 +367,7 @@ func (w *fixture) record(name string) (*identity.Record, map[string]string) {
 func (w *fixture) identityEvents(name string) []eventstore.DecodedEvent {
 	w.t.Helper()
 	facts, err := w.log.ReadFrom(w.t.Context(), stream.Name(stream.Identity, w.recordID(name)), 0)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	runtest.Must(w.t, err)
 	return facts
 }
 
@@ -399,9 +382,7 @@ func (w *fixture) identityTypes(name string) []string {
 func (w *fixture) putIdentity(call engine.Call, name string, traits map[string]string) identities.IdentityReceipt {
 	w.t.Helper()
 	r, err := w.PutIdentity(w.t.Context(), call, name, traits)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	runtest.Must(w.t, err)
 	return r
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/eventstore/eventstoretest"
+	"github.com/annals-project/annals/internal/runtest"
 )
 
 const (
@@ -94,9 +95,7 @@ func TestIngest_AuthorIsCreatedOnce(t *testing.T) {
 	other.ingest(text("b", "two", by("ana")), "")
 	name := stream.Name(stream.Identity, stream.IdentityID(w.call.Principal.Project.Namespace, "ana"))
 	facts, err := w.log.ReadFrom(t.Context(), name, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	if len(facts) != 1 || facts[0].Event.(*identity.Appeared).Origin != identity.OriginIngest {
 		t.Errorf("records: %+v", facts)
 	}
@@ -352,9 +351,7 @@ func TestIngest_PrivateToARecordMadeAgain(t *testing.T) {
 	w := newFixture(t)
 	w.ingest(text("s", "one", by("ana"), private), "")
 	before := w.head("s").Audience
-	if err := w.DeleteIdentity(t.Context(), w.later(1), "ana"); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, w.DeleteIdentity(t.Context(), w.later(1), "ana"))
 	if _, err := w.Ingest(t.Context(), w.later(2), text("n", "two", by("ana"), private), ""); err != nil {
 		t.Fatal(err)
 	}

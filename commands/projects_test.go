@@ -17,6 +17,7 @@ import (
 	"github.com/annals-project/annals/domain/metering"
 	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/eventstore"
+	"github.com/annals-project/annals/internal/runtest"
 	"github.com/annals-project/annals/internal/tenants"
 )
 
@@ -30,9 +31,7 @@ func (w *fixture) projectTypes(slug string) []string {
 		w.t.Fatalf("no project %q", slug)
 	}
 	facts, err := w.log.ReadFrom(w.t.Context(), stream.Name(stream.Project, p.ProjectID), 0)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	runtest.Must(w.t, err)
 	return typesOf(facts)
 }
 
@@ -112,9 +111,7 @@ func TestCreateProject_LimitOfThePlan(t *testing.T) {
 	}
 	neighbour, err := w.CreateOrganization(t.Context(), w.call,
 		tenancy.NewOrganization{Name: "Acme", Plan: metering.PayAsYouGo})
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	call := w.call
 	call.Principal.OrganizationID = neighbour.ID
 	if got, err := w.CreateProject(t.Context(), call, "More"); err != nil || got.Slug != "more" {
@@ -237,14 +234,10 @@ func TestDescribeProject_NameAndDescription(t *testing.T) {
 	for _, d := range [][2]string{
 		{"Project", ""}, {"Project", "New"}, {"Project", "New"}, {"Other", "New"}, {"Project", ""}, {"Project", strings.Repeat("ü", 1000)},
 	} {
-		if err := describe("project", d[0], d[1]); err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, describe("project", d[0], d[1]))
 	}
 	facts, err := w.log.ReadFrom(t.Context(), stream.Name(stream.Project, id), 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	const described = "project.described.v1"
 	wantTypes(t, typesOf(facts), described, described, described, described)
 	p, err := w.SetArchived(t.Context(), call, "Acme", "project", true)

@@ -24,6 +24,7 @@ import (
 	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/internal/auth"
+	"github.com/annals-project/annals/internal/runtest"
 )
 
 // widest records the largest read of a stream.
@@ -53,9 +54,7 @@ func TestRetainFacts_DataPointSentManyTimes(t *testing.T) {
 		w.ingest(in, "") // unchanged
 	}
 	r, err := w.DeleteDataPoints(t.Context(), w.call, []string{"a"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	dataPoint := stream.DataPointID(w.call.Principal.Project.Namespace, "a")
 	keep := func(on *fixture) error {
 		return on.eraser().RetainFacts(t.Context(), r.OperationID, []uuid.UUID{dataPoint})
@@ -68,9 +67,7 @@ func TestRetainFacts_DataPointSentManyTimes(t *testing.T) {
 	counted := &widest{Store: w.store}
 	survivor := fixtureOver(t, counted)
 	for range 2 { // the second run finds everything retained
-		if err := keep(survivor); err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, keep(survivor))
 	}
 	if n := counted.most.Load(); n > 64 {
 		t.Errorf("%d events were read at once", n)
@@ -79,9 +76,7 @@ func TestRetainFacts_DataPointSentManyTimes(t *testing.T) {
 		t.Errorf("%d reads for %d sends", n, sends)
 	}
 	facts, err := w.log.ReadFrom(t.Context(), stream.Name(stream.Deletion, r.OperationID), 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	seen, next, complete := map[uuid.UUID]bool{}, int64(0), 0
 	for _, f := range facts {
 		e, is := f.Event.(*deletion.FactsKept)
@@ -145,15 +140,11 @@ func TestRetainFacts_ManyMemories(t *testing.T) {
 	name := stream.Name(stream.Memory, dataPoint)
 	for part := range slices.Chunk(events, 5) {
 		done, err := w.log.Append(t.Context(), name, at, event.NewMeta("test", time.Now()), part...)
-		if err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, err)
 		at = done.Revision
 	}
 	r, err := w.DeleteDataPoints(t.Context(), w.call, []string{"a"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	keep := func(on *fixture) error {
 		return on.eraser().RetainFacts(t.Context(), r.OperationID, []uuid.UUID{dataPoint})
 	}
@@ -162,13 +153,9 @@ func TestRetainFacts_ManyMemories(t *testing.T) {
 	if err := keep(fixtureOver(t, d)); err == nil {
 		t.Fatal("a crash after two parts goes unnoticed")
 	}
-	if err := keep(fixtureOver(t, w.store)); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, keep(fixtureOver(t, w.store)))
 	facts, err := w.log.ReadFrom(t.Context(), stream.Name(stream.Deletion, r.OperationID), 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	parts, next, counted := 0, int64(0), map[int]int{}
 	for n, f := range facts {
 		e := f.Event.(*deletion.FactsKept)
@@ -203,9 +190,7 @@ func TestRetainFacts_AuthorsByRecordID(t *testing.T) {
 	w := newFixture(t)
 	w.log.Namespaces = stream.NewNamespaces(make([]byte, 32))
 	namespace, err := w.log.Namespaces.Of(stored)
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	w.call.Principal.Project.Namespace = namespace
 	project := w.call.Principal.Project
 	created := registry.ProjectCreated{
@@ -228,17 +213,11 @@ func TestRetainFacts_AuthorsByRecordID(t *testing.T) {
 	w.ingest(text("a", "two"), "")
 	w.ingest(by("two", "ben"), "") // unchanged
 	r, err := w.DeleteDataPoints(t.Context(), w.call, []string{"a"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	deleted := []uuid.UUID{stream.DataPointID(project.Namespace, "a")}
-	if err := w.eraser().RetainFacts(t.Context(), r.OperationID, deleted); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, w.eraser().RetainFacts(t.Context(), r.OperationID, deleted))
 	facts, err := w.log.ReadFrom(t.Context(), stream.Name(stream.Deletion, r.OperationID), 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	var authors []uuid.UUID
 	for _, f := range facts {
 		if e, ok := f.Event.(*deletion.FactsKept); ok {

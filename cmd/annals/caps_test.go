@@ -292,9 +292,7 @@ func (s *capTest) looksUnchanged() {
 		at := time.Date(2027, time.Month(n+2), 12, 12, 0, 0, 0, time.UTC)
 		writeClock(t, d.clock, at)
 		before, after := fmt.Sprint("before ", n), fmt.Sprint("after ", n)
-		if err := send(d.processes[0], before); err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, send(d.processes[0], before))
 		var group sync.WaitGroup
 		for k := range 6 {
 			group.Go(func() {

@@ -18,6 +18,7 @@ import (
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/eventstore/esdb"
 	"github.com/annals-project/annals/eventstore/inspect"
+	"github.com/annals-project/annals/internal/runtest"
 )
 
 // eventSources starts a node, and a server's socket over it: two ways to one log.
@@ -219,9 +220,7 @@ func TestEventsTail_BeginsAtTheEnd(t *testing.T) {
 				source.EventStore = flags[1]
 			}
 			from, done, err := source.open()
-			if err != nil {
-				t.Fatal(err)
-			}
+			runtest.Must(t, err)
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
 			opened, events := make(chan struct{}), make(chan inspect.Event)

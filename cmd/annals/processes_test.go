@@ -310,9 +310,7 @@ func (d *deployment) blanksElsewhere() {
 		status, _, answer = first.send("GET", "/requests/"+header.Get("X-Request-Id"), "")
 		return status == http.StatusOK
 	})
-	if err := json.Unmarshal([]byte(answer), &call); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, json.Unmarshal([]byte(answer), &call))
 	if !call.PayloadExpired || strings.Contains(answer, word) {
 		t.Errorf("after the deletion the call is %s", answer)
 	}
@@ -406,9 +404,7 @@ func (w *webhookTest) commands(t *testing.T) {
 		t.Errorf("shown %+v, listed %+v", shown, list)
 	}
 	file := filepath.Join(t.TempDir(), "event.json")
-	if err := os.WriteFile(file, []byte(`{"text":"only tried"}`), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, os.WriteFile(file, []byte(`{"text":"only tried"}`), 0o600))
 	if got := w.annals(t, "", "try", hook.ID, file); got.code != exitOK || !strings.Contains(got.stdout, "only tried") {
 		t.Errorf("tried: %+v", got)
 	}

@@ -109,9 +109,7 @@ func (d *deployment) operatesElsewhere(writer, rest *served) {
 // now returns the time of the database, with which leases are measured.
 func (d *deployment) now() (now time.Time) {
 	d.t.Helper()
-	if err := d.db.QueryRow(d.t.Context(), `select clock_timestamp()`).Scan(&now); err != nil {
-		d.t.Fatal(err)
-	}
+	runtest.Must(d.t, d.db.QueryRow(d.t.Context(), `select clock_timestamp()`).Scan(&now))
 	return now
 }
 
@@ -121,9 +119,7 @@ func (d *deployment) led(since time.Time) bool {
 	const lease = 4 * time.Second
 	for _, name := range []string{"access", "datapoints", "directory", "memories", "usage"} {
 		var until time.Time
-		if err := d.db.QueryRow(d.t.Context(), `select until from `+name+`.checkpoint`).Scan(&until); err != nil {
-			d.t.Fatal(err)
-		}
+		runtest.Must(d.t, d.db.QueryRow(d.t.Context(), `select until from `+name+`.checkpoint`).Scan(&until))
 		if !until.After(since.Add(lease + 100*time.Millisecond)) {
 			return false
 		}
@@ -156,9 +152,7 @@ func TestRoles_FrozenHolder(t *testing.T) {
 		if refused, ok := errors.AsType[*client.APIError](err); ok && refused.Status == http.StatusServiceUnavailable {
 			return // as while nobody has the lease
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, err)
 		accepted = append(accepted, receipt.IngestionID)
 	}
 	for range 3 {
@@ -188,9 +182,7 @@ func TestRoles_FrozenHolder(t *testing.T) {
 		})
 	}
 	var points int
-	if err := d.db.QueryRow(t.Context(), `select count(*) from datapoints.data_points`).Scan(&points); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, d.db.QueryRow(t.Context(), `select count(*) from datapoints.data_points`).Scan(&points))
 	if points < len(accepted) {
 		t.Errorf("%d sends were accepted, and %d data points are there", len(accepted), points)
 	}
