@@ -65,9 +65,7 @@ func TestPutAudience_MemberWasRemoved(t *testing.T) {
 	name := stream.Name(stream.Identity, w.identityID("ana"))
 	meta := event.NewMeta("test", time.Now())
 	removed := identity.Removed{ProjectID: w.call.Principal.Project.ID, RemovedAt: w.call.ReceivedAt}
-	if _, err := w.log.Append(t.Context(), name, 0, meta, removed); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, errorOf(w.log.Append(t.Context(), name, 0, meta, removed)))
 	w.put(fixedOf("leads", "ana"))
 	w.put(fixedOf("leads", "ana"))
 	var types []string
@@ -284,9 +282,7 @@ func TestPutAudience_DefinitionsBeyondTheLimit(t *testing.T) {
 		RuleBlob: &blob.Ref{Size: limit.AudienceBytes - 64},
 	}
 	name := stream.Name(stream.Audiences, full.ProjectID)
-	if _, err := w.log.Append(t.Context(), name, eventstore.NoStream, meta, full); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, errorOf(w.log.Append(t.Context(), name, eventstore.NoStream, meta, full)))
 	before, err := w.store.Head(t.Context())
 	runtest.Must(t, err)
 	_, err = w.PutAudience(t.Context(), w.call, fixedOf("leads", "ana", "bo", "cy"))
@@ -375,9 +371,7 @@ func TestIngest_RepeatedKeyOfAMove(t *testing.T) {
 	w.ingest(text("a", "x"), "")
 	w.ingest(text("a", "x", to("leads")), "k1")
 	batch := []ingest.DataPoint{text("a", "x", to("leads"))}
-	if _, err := w.IngestBatch(t.Context(), w.call, batch, "k2"); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, errorOf(w.IngestBatch(t.Context(), w.call, batch, "k2")))
 	seen := &waits{}
 	w.configure(func(c *commands.Config) { c.Waiter = seen })
 	// A repeated key is answered even after the audience was deleted.
@@ -387,9 +381,7 @@ func TestIngest_RepeatedKeyOfAMove(t *testing.T) {
 	if got := seen.take(); !slices.Equal(got, []string{"datapoints", "recallindex"}) {
 		t.Errorf("waited for %v", got)
 	}
-	if _, err := w.IngestBatch(t.Context(), w.call, batch, "k2"); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, errorOf(w.IngestBatch(t.Context(), w.call, batch, "k2")))
 	if got := seen.take(); !slices.Equal(got, []string{"datapoints"}) {
 		t.Errorf("the batch waited for %v", got)
 	}
@@ -421,9 +413,7 @@ func TestAudiences_AnswerAfterTheRecount(t *testing.T) {
 	if got := waited.take(); !slices.Equal(got, want) {
 		t.Errorf("the put waited for %q, want %q", got, want)
 	}
-	if _, err := w.RecomputeAudience(t.Context(), w.call, "blue"); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, errorOf(w.RecomputeAudience(t.Context(), w.call, "blue")))
 	if got := waited.take(); !slices.Equal(got, want) {
 		t.Errorf("the recompute waited for %q, want %q", got, want)
 	}

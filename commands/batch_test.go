@@ -62,9 +62,7 @@ func TestIngestBatch(t *testing.T) {
 func TestIngestBatch_RefusedStoresNothing(t *testing.T) {
 	w := newFixture(t)
 	w.ingest(text("gone", "x"), "")
-	if _, err := w.DeleteDataPoints(t.Context(), w.call, []string{"gone"}); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, errorOf(w.DeleteDataPoints(t.Context(), w.call, []string{"gone"})))
 	_, err := w.IngestBatch(t.Context(), w.call, []ingest.DataPoint{text("new", "y"), text("gone", "x")}, "key")
 	if f := wantFault(t, err, fault.CodeDataPointDeleted); f.Data["item"] != 1 {
 		t.Errorf("data %v", f.Data)
@@ -74,9 +72,7 @@ func TestIngestBatch_RefusedStoresNothing(t *testing.T) {
 	}
 	// The fault names each deleted id of the batch: a client that leaves them out is not refused again.
 	w.ingest(text("gone too", "x"), "")
-	if _, err := w.DeleteDataPoints(t.Context(), w.call, []string{"gone too"}); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, errorOf(w.DeleteDataPoints(t.Context(), w.call, []string{"gone too"})))
 	_, err = w.IngestBatch(t.Context(), w.call, []ingest.DataPoint{text("gone too", "x"), text("new", "y"), text("gone", "x")}, "key")
 	if f := wantFault(t, err, fault.CodeDataPointDeleted); !slices.Equal(f.Data["ids"].([]string), []string{"gone too", "gone"}) {
 		t.Errorf("data %v", f.Data)
@@ -221,8 +217,7 @@ func TestIngestBatch_CrashAfterEachAppend(t *testing.T) {
 			w.ingest(text("a", "newest"), "")
 
 			id := stream.IngestionID(w.call.Principal.Project.Namespace, "key")
-			committed, err := w.log.ReadFrom(t.Context(), stream.Name(stream.Ingestion, id), 0)
-			runtest.Must(t, err)
+			committed := w.read(stream.Name(stream.Ingestion, id))
 			if len(committed) == 0 {
 				if got := w.types("c"); got != nil {
 					t.Errorf("not committed, yet there is %v", got)
@@ -259,9 +254,7 @@ func TestIngestBatch_DeletionBeforeFanOut(t *testing.T) {
 	if _, err := victim.IngestBatch(t.Context(), victim.call, items, "key"); err == nil {
 		t.Fatal("answered without a fan-out")
 	}
-	if _, err := w.DeleteDataPoints(t.Context(), w.call, []string{"a"}); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, errorOf(w.DeleteDataPoints(t.Context(), w.call, []string{"a"})))
 	id := stream.IngestionID(w.call.Principal.Project.Namespace, "key")
 	runtest.Must(t, ingest.ResumeBatch(t.Context(), w.log, id, w.call.ReceivedAt))
 	wantTypes(t, w.types("a"), accepted, deleted)
@@ -375,9 +368,7 @@ func TestIngestBatch_DeletedDataPoint(t *testing.T) {
 	w := newFixture(t)
 	for _, id := range []string{"answered", "unanswered"} {
 		w.ingest(text(id, "x"), "")
-		if _, err := w.DeleteDataPoints(t.Context(), w.call, []string{id}); err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, errorOf(w.DeleteDataPoints(t.Context(), w.call, []string{id})))
 	}
 	on, _ := w.hinted(hint{sent: w.sentOf("answered")})
 	_, err := on.IngestBatch(t.Context(), on.call, []ingest.DataPoint{text("new", "y"), text("answered", "x")}, "")

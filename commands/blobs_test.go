@@ -240,9 +240,7 @@ func TestBlob_InTime(t *testing.T) {
 	if err != nil || !ok || !is || len(chunk.Data) == 0 {
 		t.Errorf("the blob ends with %T, %v", last.Event, err)
 	}
-	if _, err := w.IngestBatch(t.Context(), w.call, []ingest.DataPoint{dataPoint("b", "short")}, "key"); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, errorOf(w.IngestBatch(t.Context(), w.call, []ingest.DataPoint{dataPoint("b", "short")}, "key")))
 	id := stream.IngestionID(w.call.Principal.Project.Namespace, "key")
 	if f, ok, err := w.log.At(t.Context(), stream.Name(stream.Ingestion, id), 0); err != nil || !ok {
 		t.Errorf("the batch: %v", err)

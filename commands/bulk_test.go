@@ -297,7 +297,7 @@ func TestBulkIdentities_RowsAreLost(t *testing.T) {
 	runtest.Must(t, err)
 	w.putIdentity(w.later(1), "ana", traits{"a": "1"}) // does not wait
 	w.resume(id)
-	bo := []uuid.UUID{w.recordID("bo")}
+	bo := []uuid.UUID{w.identityID("bo")}
 	open, err := (logDirectory{w.log}).OpenBulks(t.Context(), w.call.Principal.Project, bo)
 	if err != nil || len(open) > 0 {
 		t.Errorf("open %v, %v", open, err)
@@ -465,7 +465,7 @@ func wantSerial(t *testing.T, w *fixture, r *contest, names []string) {
 	t.Helper()
 	ids := map[uuid.UUID]string{}
 	for _, name := range names {
-		ids[w.recordID(name)] = name
+		ids[w.identityID(name)] = name
 	}
 	effects := map[string][]raceEffect{}
 	err := logDirectory{w.log}.fold(t.Context(), func(f eventstore.DecodedEvent) {
@@ -548,17 +548,13 @@ func TestBulkIdentities_FannedOutAfterALaterDecision(t *testing.T) {
 				one.configure(func(c *commands.Config) { c.Directory = blind{logDirectory{one.log}} })
 				return one.Service
 			}
-			if _, err := over(w.store).PutIdentity(t.Context(), w.later(2), "ana", traits{"n": "2"}); err != nil {
-				t.Fatal(err)
-			}
+			runtest.Must(t, errorOf(over(w.store).PutIdentity(t.Context(), w.later(2), "ana", traits{"n": "2"})))
 			if removed {
 				runtest.Must(t, over(w.store).DeleteIdentity(t.Context(), w.later(3), "ana"))
 				created = w.later(4).ReceivedAt
 			}
 			resumes := between{w.store, stream.Identity, new(sync.Once), func() { w.resume(first) }}
-			if _, err := over(resumes).BulkIdentities(t.Context(), w.later(4), rows("ana", traits{"n": "4"}, "cy", nil)); err != nil {
-				t.Fatal(err)
-			}
+			runtest.Must(t, errorOf(over(resumes).BulkIdentities(t.Context(), w.later(4), rows("ana", traits{"n": "4"}, "cy", nil))))
 			if ana := w.wantTraits(t, "ana", traits{"n": "4"}); !ana.CreatedAt.Equal(created) {
 				t.Errorf("created at %v, want %v", ana.CreatedAt, created)
 			}

@@ -100,9 +100,7 @@ func TestCorrect_Conflicts(t *testing.T) {
 	}
 	_, err = w.Correct(t.Context(), w.call, ingest.Correction{SourceID: "none", Revision: 1, Content: &content})
 	wantFault(t, err, fault.CodeDataPointNotFound)
-	if _, err := w.DeleteDataPoints(t.Context(), w.call, []string{"s"}); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, errorOf(w.DeleteDataPoints(t.Context(), w.call, []string{"s"})))
 	_, err = w.Correct(t.Context(), w.call, ingest.Correction{SourceID: "s", Revision: 2, Content: &content})
 	wantFault(t, err, fault.CodeDataPointDeleted)
 }
@@ -156,8 +154,7 @@ func TestCorrect_RemovedAuthor(t *testing.T) {
 	w, _ := scoped(t)
 	runtest.Must(t, w.DeleteIdentity(t.Context(), w.call, "ana"))
 	name := stream.Name(stream.Identity, stream.IdentityID(w.call.Principal.Project.Namespace, "ana"))
-	before, err := w.log.ReadFrom(t.Context(), name, 0)
-	runtest.Must(t, err)
+	before := w.read(name)
 	content := "two"
 	w.correct(ingest.Correction{SourceID: "s", Revision: 1, Content: &content})
 	after, err := w.log.ReadFrom(t.Context(), name, 0)

@@ -91,9 +91,7 @@ func TestDeleteDataPoints_CrashAfterEachAppend(t *testing.T) {
 			}
 			w.ingestOrDeleted(text("a", "later"))
 			for range 2 {
-				if _, err := ingest.ResumeDeletion(t.Context(), w.log, id, w.call.ReceivedAt); err != nil {
-					t.Fatal(err)
-				}
+				runtest.Must(t, errorOf(ingest.ResumeDeletion(t.Context(), w.log, id, w.call.ReceivedAt)))
 			}
 			for _, s := range []string{"a", "b"} {
 				if types := w.types(s); types[len(types)-1] != deleted {
@@ -107,14 +105,13 @@ func TestDeleteDataPoints_CrashAfterEachAppend(t *testing.T) {
 // committedDeletion returns the id of the only deletion of the log, uuid.Nil if none is committed.
 func (w *fixture) committedDeletion() uuid.UUID {
 	w.t.Helper()
-	records, err := w.store.ReadAll(w.t.Context(), 0, 1000)
-	runtest.Must(w.t, err)
-	for _, r := range records {
-		if stream.Category(r.Stream) == stream.Deletion {
-			return stream.Owner(r.Stream)
+	var id uuid.UUID
+	runtest.Must(w.t, logDirectory{w.log}.fold(w.t.Context(), func(f eventstore.DecodedEvent) {
+		if id == uuid.Nil && stream.Category(f.Stream) == stream.Deletion {
+			id = stream.Owner(f.Stream)
 		}
-	}
-	return uuid.Nil
+	}))
+	return id
 }
 
 func (w *fixture) ingestOrDeleted(in ingest.DataPoint) {
@@ -177,9 +174,7 @@ func TestRetry(t *testing.T) {
 		failed := ingestion.Failed{ProjectID: w.call.Principal.Project.ID, Code: ingestion.Internal}
 		meta := w.history("a")[0].Details
 		meta.CommandID = uuid.New()
-		if _, err := w.log.Append(t.Context(), name, at, meta, failed); err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, errorOf(w.log.Append(t.Context(), name, at, meta, failed)))
 	}
 	stop(eventstore.NoStream)
 	errs := make([]error, 8)
@@ -214,9 +209,7 @@ func TestRetry(t *testing.T) {
 			t.Errorf("%s is in %s", r.Type, r.Stream)
 		}
 	}
-	if _, err := w.DeleteDataPoints(t.Context(), w.call, []string{"a"}); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, errorOf(w.DeleteDataPoints(t.Context(), w.call, []string{"a"})))
 	wantFault(t, w.Retry(t.Context(), w.call, send.IngestionID), fault.CodeDataPointDeleted)
 }
 
@@ -230,9 +223,7 @@ func TestRetry_DeletedSend(t *testing.T) {
 	name := stream.Name(stream.Ingestion, send.IngestionID)
 	meta := event.NewMeta("test", time.Now())
 	failed := ingestion.Failed{ProjectID: w.call.Principal.Project.ID, Code: ingestion.Internal}
-	if _, err := w.log.Append(t.Context(), name, 1, meta, failed); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, errorOf(w.log.Append(t.Context(), name, 1, meta, failed)))
 	runtest.Must(t, w.DeleteSend(t.Context(), w.call, send.IngestionID))
 	wantFault(t, w.Retry(t.Context(), w.call, send.IngestionID), fault.CodeIngestionNotStopped)
 	if last, _, err := w.log.Last(t.Context(), name); err != nil || last.Revision != 2 {
@@ -250,8 +241,7 @@ func TestErasure_StageLeftByACrash(t *testing.T) {
 	batch, err := victim.IngestBatch(t.Context(), victim.call, []ingest.DataPoint{text("a", "one"), text("b", "two")},
 		"")
 	runtest.Must(t, err)
-	facts, err := w.log.ReadFrom(t.Context(), stream.Name(stream.Ingestion, batch.IngestionID), 0)
-	runtest.Must(t, err)
+	facts := w.read(stream.Name(stream.Ingestion, batch.IngestionID))
 	stage := facts[0].Event.(*ingestion.Accepted).Stage
 	if _, err := w.log.ReadBlob(t.Context(), stage); err != nil {
 		t.Fatalf("the stage is gone before the deletion: %v", err)

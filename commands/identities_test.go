@@ -40,7 +40,7 @@ func TestPutIdentity_CreatesAndReplaces(t *testing.T) {
 	w := newFixture(t)
 	first := w.putIdentity(w.call, "ana", traits{"team": "red"})
 	second := w.putIdentity(w.later(5), "ana", traits{"city": "Porto"})
-	if first.ID != w.recordID("ana") || first.Origin != identity.OriginAPI || !maps.Equal(first.Traits, traits{"team": "red"}) ||
+	if first.ID != w.identityID("ana") || first.Origin != identity.OriginAPI || !maps.Equal(first.Traits, traits{"team": "red"}) ||
 		!first.CreatedAt.Equal(w.call.ReceivedAt) || !first.UpdatedAt.Equal(first.CreatedAt) {
 		t.Errorf("first %+v", first)
 	}
@@ -105,7 +105,7 @@ func TestPatchIdentity_BigTraits(t *testing.T) {
 	many := big(200)
 	w.putIdentity(w.call, "ana", many)
 	record := w.wantTraits(t, "ana", many)
-	if record.Traits.Blob == nil || stream.Owner(record.Traits.Blob.Stream) != w.recordID("ana") {
+	if record.Traits.Blob == nil || stream.Owner(record.Traits.Blob.Stream) != w.identityID("ana") {
 		t.Fatalf("traits %+v", record.Traits)
 	}
 	more := big(201)
@@ -113,13 +113,11 @@ func TestPatchIdentity_BigTraits(t *testing.T) {
 	if err != nil || !maps.Equal(r.Traits, more) {
 		t.Fatalf("%d traits, %v", len(r.Traits), err)
 	}
-	if _, err := w.PatchIdentity(t.Context(), w.later(2), "ana", traits{"last": "one"}, []string{"key 0"}); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, errorOf(w.PatchIdentity(t.Context(), w.later(2), "ana", traits{"last": "one"}, []string{"key 0"})))
 	more["last"] = "one"
 	delete(more, "key 0")
 	w.wantTraits(t, "ana", more)
-	merged := w.identityEvents("ana")[1].Event.(*identity.TraitsMerged)
+	merged := w.records("ana")[1].Event.(*identity.TraitsMerged)
 	if merged.Patch.Blob == nil || merged.Patch.Set != nil {
 		t.Errorf("the big patch is %d traits inline", len(merged.Patch.Set))
 	}
@@ -158,10 +156,8 @@ func TestPatchIdentity_RecordStoredBeyondTheLimits(t *testing.T) {
 		ProjectID: w.call.Principal.Project.ID,
 		Record:    identity.Record{Identity: "ana", Traits: identity.Traits{Inline: many}},
 	}
-	name, meta := stream.Name(stream.Identity, w.recordID("ana")), event.NewMeta("test", time.Now())
-	if _, err := w.log.Append(t.Context(), name, eventstore.NoStream, meta, stored); err != nil {
-		t.Fatal(err)
-	}
+	name, meta := stream.Name(stream.Identity, w.identityID("ana")), event.NewMeta("test", time.Now())
+	runtest.Must(t, errorOf(w.log.Append(t.Context(), name, eventstore.NoStream, meta, stored)))
 	if r, err := w.PatchIdentity(t.Context(), w.later(1), "ana", traits{"key 1": "y"}, []string{"key 0"}); err != nil ||
 		len(r.Traits) != 1499 {
 		t.Errorf("%d traits, %v", len(r.Traits), err)
@@ -219,7 +215,7 @@ func TestRecordCleared_LaterRecordExists(t *testing.T) {
 	w.putIdentity(w.later(2), "ana", traits{"b": "2"})
 	clear := func() {
 		t.Helper()
-		r := work.Removal{ProjectID: w.call.Principal.Project.ID, IdentityID: w.recordID("ana"), Revision: 1}
+		r := work.Removal{ProjectID: w.call.Principal.Project.ID, IdentityID: w.identityID("ana"), Revision: 1}
 		runtest.Must(t, w.eraser().TruncateIdentity(t.Context(), r))
 		if cut, err := w.eraser().IsTruncated(t.Context(), r); !cut || err != nil {
 			t.Fatalf("after the truncation, IsTruncated is %v, %v", cut, err)
@@ -258,15 +254,11 @@ func TestIngest_AuthorAfterRemoval(t *testing.T) {
 				remover = fixtureOver(t, w.store).Service
 			}
 			for i := range 2 {
-				if _, err := service.Ingest(t.Context(), w.call, text(fmt.Sprint(name, i), "one", by(name)), ""); err != nil {
-					t.Fatal(err)
-				}
+				runtest.Must(t, errorOf(service.Ingest(t.Context(), w.call, text(fmt.Sprint(name, i), "one", by(name)), "")))
 			}
 			wantTypes(t, w.identityTypes(name), "identity.appeared.v1")
 			runtest.Must(t, remover.DeleteIdentity(t.Context(), w.call, name))
-			if _, err := service.Ingest(t.Context(), w.call, text(name+"3", "one", by(name)), ""); err != nil {
-				t.Fatal(err)
-			}
+			runtest.Must(t, errorOf(service.Ingest(t.Context(), w.call, text(name+"3", "one", by(name)), "")))
 			wantTypes(t, w.identityTypes(name), "identity.removed.v1", "identity.appeared.v1")
 		})
 	}
@@ -343,16 +335,12 @@ func (w *fixture) later(seconds int) engine.Call {
 	return call
 }
 
-func (w *fixture) recordID(name string) uuid.UUID {
-	return stream.IdentityID(w.call.Principal.Project.Namespace, name)
-}
-
 // record returns the directory record of an identity, folded from its stream, with all traits. It
 // is nil if there is none.
 func (w *fixture) record(name string) (*identity.Record, map[string]string) {
 	w.t.Helper()
 	var record *identity.Record
-	for _, f := range w.identityEvents(name) {
+	for _, f := range w.records(name) {
 		record = identity.Evolve(record, f.Event)
 	}
 	if record == nil {
@@ -364,20 +352,7 @@ func (w *fixture) record(name string) (*identity.Record, map[string]string) {
 	return record, w.blobTraits(record)
 }
 
-func (w *fixture) identityEvents(name string) []eventstore.DecodedEvent {
-	w.t.Helper()
-	facts, err := w.log.ReadFrom(w.t.Context(), stream.Name(stream.Identity, w.recordID(name)), 0)
-	runtest.Must(w.t, err)
-	return facts
-}
-
-func (w *fixture) identityTypes(name string) []string {
-	var types []string
-	for _, f := range w.identityEvents(name) {
-		types = append(types, f.Type)
-	}
-	return types
-}
+func (w *fixture) identityTypes(name string) []string { return typesOf(w.records(name)) }
 
 func (w *fixture) putIdentity(call engine.Call, name string, traits map[string]string) identities.IdentityReceipt {
 	w.t.Helper()

@@ -304,9 +304,7 @@ func (w *fixture) revisions(ids ...string) (n int) {
 func TestCap_UnchangedBatchRacesWithAChange(t *testing.T) {
 	team := func(w *fixture) {
 		put := identities.AudiencePut{Slug: "team", Kind: "fixed", Identities: []string{"ana"}}
-		if _, err := w.PutAudience(t.Context(), w.call, put); err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, errorOf(w.PutAudience(t.Context(), w.call, put)))
 	}
 	to := func(slug string) func(*ingest.DataPoint) {
 		return func(in *ingest.DataPoint) { in.Audience = &slug }
@@ -388,9 +386,7 @@ func TestCap_UnchangedBatchRacesWithAChange(t *testing.T) {
 func TestCap_ReachedByAnUnchangedBatch(t *testing.T) {
 	w, m := capped(t, 2)
 	put := identities.AudiencePut{Slug: "team", Kind: "fixed", Identities: []string{}}
-	if _, err := w.PutAudience(t.Context(), w.call, put); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, errorOf(w.PutAudience(t.Context(), w.call, put)))
 	team := "team"
 	moved := func(in *ingest.DataPoint) { in.Audience = &team }
 	w.batch([]ingest.DataPoint{text("a", "one"), text("b", "two")}, "")

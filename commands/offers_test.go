@@ -182,9 +182,7 @@ func TestOffer_Again(t *testing.T) {
 	}
 	_, err := w.AcceptOffer(t.Context(), w.call, w.org("Annals"), first, anas)
 	wantFault(t, err, "not-found")
-	if _, err := w.AcceptOffer(t.Context(), w.call, w.org("Annals"), next, anas); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, errorOf(w.AcceptOffer(t.Context(), w.call, w.org("Annals"), next, anas)))
 	if diff := cmp.Diff([]string{anas + " admin"}, w.members("Annals")); diff != "" {
 		t.Errorf("members (-want +got):\n%s", diff)
 	}
@@ -249,9 +247,7 @@ func (w *fixture) settleOffers(now time.Time) {
 	for _, o := range w.offers() {
 		o.Organization = w.org("Annals")
 		for range 2 { // a second run changes nothing
-			if _, err := people.SettleOffer(w.t.Context(), w.log, o, now); err != nil {
-				w.t.Fatal(err)
-			}
+			runtest.Must(w.t, errorOf(people.SettleOffer(w.t.Context(), w.log, o, now)))
 		}
 	}
 	var state organization.State

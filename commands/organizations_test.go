@@ -40,16 +40,13 @@ func (w *fixture) bootstrapped() {
 func (w *fixture) given(name string, events ...event.Event) {
 	w.t.Helper()
 	meta := event.NewMeta("test", time.Now())
-	if _, err := w.log.Append(w.t.Context(), name, eventstore.NoStream, meta, events...); err != nil {
-		w.t.Fatal(err)
-	}
+	runtest.Must(w.t, errorOf(w.log.Append(w.t.Context(), name, eventstore.NoStream, meta, events...)))
 }
 
 // registry folds the registry.
 func (w *fixture) registry() registry.State {
 	w.t.Helper()
-	facts, err := w.log.ReadFrom(w.t.Context(), stream.Registry, 0)
-	runtest.Must(w.t, err)
+	facts := w.read(stream.Registry)
 	var state registry.State
 	for _, f := range facts {
 		state.Evolve(f.Event)
@@ -65,9 +62,7 @@ func (w *fixture) eventsOf(name string) []eventstore.DecodedEvent {
 	if !ok {
 		w.t.Fatalf("no organization %q", name)
 	}
-	facts, err := w.log.ReadFrom(w.t.Context(), stream.Name(stream.Organization, o.OrganizationID), 0)
-	runtest.Must(w.t, err)
-	return facts
+	return w.read(stream.Name(stream.Organization, o.OrganizationID))
 }
 
 func typesOf(facts []eventstore.DecodedEvent) []string {
@@ -121,9 +116,7 @@ func TestPrepareOrganizations_CrashBeforeTheParts(t *testing.T) {
 		t.Errorf("granted %+v", g)
 	}
 	// The crash lost its management key, so a rotation creates one.
-	if _, err := w.RotateManagementKey(t.Context(), w.call, ""); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, errorOf(w.RotateManagementKey(t.Context(), w.call, "")))
 	wantTypes(t, typesOf(w.eventsOf("Crashed")), memberAdded, planSet, granted, prepared, keySet)
 }
 

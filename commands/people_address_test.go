@@ -296,9 +296,7 @@ func (w *fixture) stored(email string) uuid.UUID {
 		{persons, events[len(events)-1].Revision, person.AddressChanged{PersonID: id, Email: email, ChangedAt: w.call.ReceivedAt}},
 		{given, 0, person.AddressReleased{PersonID: id, ReleasedAt: w.call.ReceivedAt}},
 	} {
-		if _, err := w.log.Append(w.t.Context(), c.stream, c.at, meta, c.event); err != nil {
-			w.t.Fatal(err)
-		}
+		runtest.Must(w.t, errorOf(w.log.Append(w.t.Context(), c.stream, c.at, meta, c.event)))
 	}
 	return id
 }
@@ -338,9 +336,7 @@ func TestPeople_StoredUnderTheFormerForm(t *testing.T) {
 		t.Errorf("added %s, want %s", got, id)
 	}
 	for _, p := range w.claims() { // the finisher leaves the claim
-		if _, err := people.SettlePerson(t.Context(), w.log, p, w.call.ReceivedAt.Add(time.Hour)); err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, errorOf(people.SettlePerson(t.Context(), w.log, p, w.call.ReceivedAt.Add(time.Hour))))
 	}
 	w.wantFound(marta, id)
 	other := w.add("Acme", "cy@acme.example", organization.Member)

@@ -315,9 +315,7 @@ func (w *fixture) at(now time.Time) { w.log.Now = func() time.Time { return now 
 func (w *fixture) create(name, owner string) {
 	w.t.Helper()
 	in := tenancy.NewOrganization{Name: name, Plan: metering.Flex, OwnerEmail: owner}
-	if _, err := w.CreateOrganization(w.t.Context(), w.call, in); err != nil {
-		w.t.Fatal(err)
-	}
+	runtest.Must(w.t, errorOf(w.CreateOrganization(w.t.Context(), w.call, in)))
 }
 
 // org returns the id of the organization with a name, a random one if there is none.
@@ -383,31 +381,22 @@ func (w *fixture) emailOf(id uuid.UUID) string {
 // claims are the people that any address was claimed for, with the addresses that are not released.
 func (w *fixture) claims() []work.Person {
 	w.t.Helper()
-	records, err := w.store.ReadAll(w.t.Context(), 0, 1<<20)
-	runtest.Must(w.t, err)
 	var all []work.Person
-	for _, r := range records {
-		if stream.Category(r.Stream) != stream.Address {
-			continue
-		}
-		e, err := w.log.Codec.Decode(r)
-		runtest.Must(w.t, err)
-		of := func(id uuid.UUID) int {
-			return slices.IndexFunc(all, func(p work.Person) bool { return p.ID == id })
-		}
-		switch e := e.(type) {
+	of := func(id uuid.UUID) int { return slices.IndexFunc(all, func(p work.Person) bool { return p.ID == id }) }
+	runtest.Must(w.t, logDirectory{w.log}.fold(w.t.Context(), func(f eventstore.DecodedEvent) {
+		switch e := f.Event.(type) {
 		case *person.AddressClaimed:
 			if of(e.PersonID) < 0 {
 				all = append(all, work.Person{ID: e.PersonID, ClaimedAt: e.ClaimedAt})
 			}
-			if p := &all[of(e.PersonID)]; !slices.Contains(p.Addresses, r.Stream) {
-				p.Addresses = append(p.Addresses, r.Stream)
+			if p := &all[of(e.PersonID)]; !slices.Contains(p.Addresses, f.Stream) {
+				p.Addresses = append(p.Addresses, f.Stream)
 			}
 		case *person.AddressReleased:
 			p := &all[of(e.PersonID)]
-			p.Addresses = slices.DeleteFunc(p.Addresses, func(a string) bool { return a == r.Stream })
+			p.Addresses = slices.DeleteFunc(p.Addresses, func(a string) bool { return a == f.Stream })
 		}
-	}
+	}))
 	return all
 }
 
@@ -417,9 +406,7 @@ func (w *fixture) settle(now time.Time) []string {
 	var alive []string
 	for _, p := range w.claims() {
 		for range 2 { // a second run changes nothing
-			if _, err := people.SettlePerson(w.t.Context(), w.log, p, now); err != nil {
-				w.t.Fatal(err)
-			}
+			runtest.Must(w.t, errorOf(people.SettlePerson(w.t.Context(), w.log, p, now)))
 		}
 		switch email := w.emailOf(p.ID); email {
 		case "erased":

@@ -30,9 +30,7 @@ func (w *fixture) projectTypes(slug string) []string {
 	if !ok {
 		w.t.Fatalf("no project %q", slug)
 	}
-	facts, err := w.log.ReadFrom(w.t.Context(), stream.Name(stream.Project, p.ProjectID), 0)
-	runtest.Must(w.t, err)
-	return typesOf(facts)
+	return typesOf(w.read(stream.Name(stream.Project, p.ProjectID)))
 }
 
 func TestSetArchived(t *testing.T) {
@@ -82,9 +80,7 @@ func TestSetCaps(t *testing.T) {
 func TestSetCaps_ProjectOfAnotherOrganization(t *testing.T) {
 	w, _ := metered(t)
 	acme := tenancy.NewOrganization{Name: "Acme", Plan: metering.Flex}
-	if _, err := w.CreateOrganization(t.Context(), w.call, acme); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, errorOf(w.CreateOrganization(t.Context(), w.call, acme)))
 	before := w.projectTypes("default")
 	_, err := w.SetArchived(t.Context(), w.call, "Acme", "default", true)
 	wantFault(t, err, "not-found")
@@ -236,8 +232,7 @@ func TestDescribeProject_NameAndDescription(t *testing.T) {
 	} {
 		runtest.Must(t, describe("project", d[0], d[1]))
 	}
-	facts, err := w.log.ReadFrom(t.Context(), stream.Name(stream.Project, id), 0)
-	runtest.Must(t, err)
+	facts := w.read(stream.Name(stream.Project, id))
 	const described = "project.described.v1"
 	wantTypes(t, typesOf(facts), described, described, described, described)
 	p, err := w.SetArchived(t.Context(), call, "Acme", "project", true)

@@ -75,8 +75,7 @@ func TestRetainFacts_DataPointSentManyTimes(t *testing.T) {
 	if n := counted.reads.Load(); n > sends/64+40 {
 		t.Errorf("%d reads for %d sends", n, sends)
 	}
-	facts, err := w.log.ReadFrom(t.Context(), stream.Name(stream.Deletion, r.OperationID), 0)
-	runtest.Must(t, err)
+	facts := w.read(stream.Name(stream.Deletion, r.OperationID))
 	seen, next, complete := map[uuid.UUID]bool{}, int64(0), 0
 	for _, f := range facts {
 		e, is := f.Event.(*deletion.FactsKept)
@@ -154,8 +153,7 @@ func TestRetainFacts_ManyMemories(t *testing.T) {
 		t.Fatal("a crash after two parts goes unnoticed")
 	}
 	runtest.Must(t, keep(fixtureOver(t, w.store)))
-	facts, err := w.log.ReadFrom(t.Context(), stream.Name(stream.Deletion, r.OperationID), 0)
-	runtest.Must(t, err)
+	facts := w.read(stream.Name(stream.Deletion, r.OperationID))
 	parts, next, counted := 0, int64(0), map[int]int{}
 	for n, f := range facts {
 		e := f.Event.(*deletion.FactsKept)
@@ -201,9 +199,7 @@ func TestRetainFacts_AuthorsByRecordID(t *testing.T) {
 		Namespace: stored,
 	}
 	meta := event.NewMeta("test", time.Now())
-	if _, err := w.log.Append(t.Context(), stream.Registry, eventstore.NoStream, meta, created); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, errorOf(w.log.Append(t.Context(), stream.Registry, eventstore.NoStream, meta, created)))
 	by := func(content, author string) ingest.DataPoint {
 		in := text("a", content)
 		in.Identity = &author
@@ -216,8 +212,7 @@ func TestRetainFacts_AuthorsByRecordID(t *testing.T) {
 	runtest.Must(t, err)
 	deleted := []uuid.UUID{stream.DataPointID(project.Namespace, "a")}
 	runtest.Must(t, w.eraser().RetainFacts(t.Context(), r.OperationID, deleted))
-	facts, err := w.log.ReadFrom(t.Context(), stream.Name(stream.Deletion, r.OperationID), 0)
-	runtest.Must(t, err)
+	facts := w.read(stream.Name(stream.Deletion, r.OperationID))
 	var authors []uuid.UUID
 	for _, f := range facts {
 		if e, ok := f.Event.(*deletion.FactsKept); ok {
@@ -342,9 +337,7 @@ func TestIngestBatch_AuthorsInTheDirectory(t *testing.T) {
 		text("a", "one", by("ana")), text("b", "two", by("ben")), text("c", "three", by("ana")), text("d", "four", by("eve")),
 		text("e", "five"),
 	}
-	if _, err := other.IngestBatch(t.Context(), w.call, items, ""); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, errorOf(other.IngestBatch(t.Context(), w.call, items, "")))
 	if known.asked != 3 || made.count["read identity"] != 1 || made.count["append identity"] != 1 {
 		t.Errorf("the directory was asked for %d records, calls %v", known.asked, made.count)
 	}

@@ -53,8 +53,7 @@ func (w *fixture) visitors(q *visitQueue, organizations ...uuid.UUID) *people.Vi
 
 func (w *fixture) visited(organization, person uuid.UUID, at time.Time) []eventstore.DecodedEvent {
 	w.t.Helper()
-	list, err := w.log.ReadFrom(w.t.Context(), stream.VisitsName(organization, person, at.UTC().Format("2006-01")), 0)
-	runtest.Must(w.t, err)
+	list := w.read(stream.VisitsName(organization, person, at.UTC().Format("2006-01")))
 	return list
 }
 

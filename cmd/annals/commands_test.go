@@ -496,9 +496,7 @@ func TestRecallExplain_Served(t *testing.T) {
 		return annals(t.Context(), map[string]string{"ANNALS_API_URL": "http://" + s.addr}, "", append(args, "--data-dir", s.dir)...)
 	}
 	for id, content := range map[string]string{"call 1": "Ana moved the launch to 3 June 2025.", "rain": "It rained."} {
-		if _, err := s.client().Ingest(t.Context(), client.DataPoint{ID: id, Content: content}); err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, errorOf(s.client().Ingest(t.Context(), client.DataPoint{ID: id, Content: content})))
 	}
 	runtest.Await(t, "it is recalled", func() bool {
 		page, code := s.recall("launch")

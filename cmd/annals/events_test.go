@@ -105,9 +105,7 @@ func TestEventsRead_LongStream(t *testing.T) {
 func TestEventsRead_Errors(t *testing.T) {
 	store, ways := eventSources(t)
 	appendEvents(t, store, "gone", 0, "{}")
-	if _, err := store.Tombstone(t.Context(), "gone", 0); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, errorOf(store.Tombstone(t.Context(), "gone", 0)))
 	for way, flags := range ways {
 		got := annals(t.Context(), nil, "", append([]string{"events", "read", "gone", "--json"}, flags...)...)
 		if got.code != exitFailed || got.stdout != "" || got.stderr != "annals: stream gone was deleted\n" {

@@ -60,9 +60,7 @@ func openOther(t *testing.T, n *node.Node, format string) {
 func otherFolder(t *testing.T, format string) (dir string, stored []eventstore.Recorded) {
 	t.Helper()
 	dir = t.TempDir()
-	if _, err := datafolder.NewHashKey(dir); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, errorOf(datafolder.NewHashKey(dir)))
 	n, err := node.Start(t.Context(), node.Config{Dir: filepath.Join(dir, "log"), Logger: slog.New(slog.DiscardHandler)})
 	runtest.Must(t, err)
 	openOther(t, n, format)
@@ -185,12 +183,8 @@ func keptFolder(t *testing.T) string {
 	n, err := node.Start(t.Context(), node.Config{Dir: filepath.Join(dir, "log")})
 	runtest.Must(t, err)
 	runtest.Must(t, n.Close())
-	if _, err := datafolder.NewHashKey(dir); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := (datafolder.Folder{Dir: dir}).NewSealKey(); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, errorOf(datafolder.NewHashKey(dir)))
+	runtest.Must(t, errorOf((datafolder.Folder{Dir: dir}).NewSealKey()))
 	if err := os.WriteFile(
 		filepath.Join(dir, datafolder.CredentialsFile), []byte("ANNALS_PROJECT_KEY=k\n"), 0o600,
 	); err != nil {

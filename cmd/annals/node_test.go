@@ -168,7 +168,5 @@ func appendEvents(t *testing.T, store *esdb.Store, stream string, at int, payloa
 	for i, p := range payloads {
 		events = append(events, eventstore.Proposed{ID: uuid.New(), Type: fmt.Sprintf("tested.v%d", i+1), Data: []byte(p), Meta: []byte(`{"by":"test"}`)})
 	}
-	if _, err := store.Append(t.Context(), stream, eventstore.Revision(at-1), events); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, errorOf(store.Append(t.Context(), stream, eventstore.Revision(at-1), events)))
 }

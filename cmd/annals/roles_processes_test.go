@@ -59,9 +59,7 @@ func TestRoles_WriteApart(t *testing.T) {
 	}
 
 	ana := client.DataPoint{ID: "a", Content: "The code word of spring is marigold.", Identity: "ana"}
-	if _, err := writer.client().Ingest(t.Context(), ana); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, errorOf(writer.client().Ingest(t.Context(), ana)))
 	runtest.Await(d.t, "the others recall it", func() bool {
 		page, code := rest.recall("marigold")
 		return code == "" && len(page.Results) > 0
@@ -76,9 +74,7 @@ func TestRoles_WriteApart(t *testing.T) {
 	}
 
 	// The answer to a deletion waits until the projections of the other process have applied it.
-	if _, err := writer.client().DeleteDataPoints(t.Context(), []string{"a"}); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, errorOf(writer.client().DeleteDataPoints(t.Context(), []string{"a"})))
 	if page, code := rest.recall("marigold"); code != "" || len(page.Results) > 0 {
 		t.Errorf("recalled after its deletion was acknowledged: %+v, %q", page, code)
 	}
@@ -358,9 +354,7 @@ func TestStandby_TakesIndexOver(t *testing.T) {
 	}
 	send := func(s *served, id, content string) {
 		t.Helper()
-		if _, err := s.client().Ingest(t.Context(), client.DataPoint{ID: id, Content: content}); err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, errorOf(s.client().Ingest(t.Context(), client.DataPoint{ID: id, Content: content})))
 	}
 	send(second, "a", "The code word of spring is marigold.")
 	runtest.Await(d.t, "the first recalls what the second took", func() bool { return found(first, "marigold") })
@@ -412,9 +406,7 @@ func TestStandby_SharedIndex(t *testing.T) {
 	second.start()
 	send := func(s *served, id, content string) {
 		t.Helper()
-		if _, err := s.client().Ingest(t.Context(), client.DataPoint{ID: id, Content: content}); err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, errorOf(s.client().Ingest(t.Context(), client.DataPoint{ID: id, Content: content})))
 	}
 	found := func(s *served, query string) bool {
 		page, code := s.recall(query)
@@ -437,9 +429,7 @@ func TestStandby_SharedIndex(t *testing.T) {
 	runtest.Await(d.t, "the second feeds the index", func() bool { return found(second, "chrysanthemum") })
 	first.start()
 	runtest.Await(d.t, "the first recalls what it missed", func() bool { return found(first, "chrysanthemum") })
-	if _, err := first.client().DeleteDataPoints(t.Context(), []string{"a"}); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, errorOf(first.client().DeleteDataPoints(t.Context(), []string{"a"})))
 	for _, s := range d.processes {
 		page, code := s.recall("spring marigold")
 		if code != "" {
@@ -479,9 +469,7 @@ func TestRoles_ReplicaOfPostgres(t *testing.T) {
 	text := "The code word of spring is marigold." + strings.Repeat(" It is told at length.", 100)
 	ingest := func(id string) {
 		t.Helper()
-		if _, err := writer.client().Ingest(t.Context(), client.DataPoint{ID: id, Content: text}); err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, errorOf(writer.client().Ingest(t.Context(), client.DataPoint{ID: id, Content: text})))
 	}
 	ingest("a")
 	runtest.Await(t, "the text is recalled from the replica", func() bool {
@@ -493,9 +481,7 @@ func TestRoles_ReplicaOfPostgres(t *testing.T) {
 		return strings.Contains(body, `annals_postgres_replica_reads_total{kind="bodies",result="served"}`)
 	})
 	servers.Pause()
-	if _, err := writer.client().DeleteDataPoints(t.Context(), []string{"a"}); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, errorOf(writer.client().DeleteDataPoints(t.Context(), []string{"a"})))
 	if page, code := rest.recall("marigold"); code != "" || len(page.Results) > 0 {
 		t.Errorf("recalled after its deletion was acknowledged: %+v, %q", page, code)
 	}
