@@ -17,7 +17,7 @@ import (
 
 	client "github.com/annals-project/annals/client"
 	"github.com/annals-project/annals/internal/bench/load"
-	"github.com/annals-project/annals/internal/scrape"
+	"github.com/annals-project/annals/internal/scrapetest"
 )
 
 // Config names the server that a benchmark measures.
@@ -122,7 +122,7 @@ func (m *measurement) row(r load.Row) {
 
 // metric reads a metric of the server.
 func (m *measurement) metric(ctx context.Context, series string) (float64, error) {
-	return scrape.Metric(ctx, m.Manager.BaseURL(), series)
+	return scrapetest.Metric(ctx, m.Manager.BaseURL(), series)
 }
 
 // newProject creates a project with a key.

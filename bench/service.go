@@ -23,7 +23,7 @@ import (
 	client "github.com/annals-project/annals/client"
 	"github.com/annals-project/annals/internal/bench/hostile"
 	"github.com/annals-project/annals/internal/bench/load"
-	"github.com/annals-project/annals/internal/scrape"
+	"github.com/annals-project/annals/internal/scrapetest"
 )
 
 // ownServer is a separate server that a benchmark starts for itself.
@@ -412,7 +412,7 @@ func goroutines(ctx context.Context, base string, most float64) (count float64) 
 	const tries = 150
 	for range tries {
 		var err error
-		if count, err = scrape.Metric(ctx, base, "go_goroutines"); err == nil && (most == 0 || count <= most) {
+		if count, err = scrapetest.Metric(ctx, base, "go_goroutines"); err == nil && (most == 0 || count <= most) {
 			return count
 		}
 		select {

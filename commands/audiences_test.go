@@ -20,6 +20,7 @@ import (
 	"github.com/annals-project/annals/domain/limit"
 	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/eventstore"
+	"github.com/annals-project/annals/internal/runtest"
 )
 
 func TestPutAudience_Fixed(t *testing.T) {
@@ -64,9 +65,7 @@ func TestPutAudience_MemberWasRemoved(t *testing.T) {
 	name := stream.Name(stream.Identity, w.identityID("ana"))
 	meta := event.NewMeta("test", time.Now())
 	removed := identity.Removed{ProjectID: w.call.Principal.Project.ID, RemovedAt: w.call.ReceivedAt}
-	if _, err := w.log.Append(t.Context(), name, 0, meta, removed); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, errorOf(w.log.Append(t.Context(), name, 0, meta, removed)))
 	w.put(fixedOf("leads", "ana"))
 	w.put(fixedOf("leads", "ana"))
 	var types []string
@@ -165,9 +164,7 @@ func TestPutAudience_ReusedSlug(t *testing.T) {
 	first := w.put(fixedOf("leads"))
 	w.ingest(text("a", "x", to("leads")), "")
 	seen.take()
-	if err := w.DeleteAudience(t.Context(), w.call, "leads"); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, w.DeleteAudience(t.Context(), w.call, "leads"))
 	if got := seen.take(); !slices.Equal(got, []string{"directory"}) {
 		t.Errorf("the deletion waited for %v", got)
 	}
@@ -241,9 +238,7 @@ func (w *fixture) manyAudiences(count int) {
 			})
 		}
 		done, err := w.log.Append(w.t.Context(), name, at, event.NewMeta("test", time.Now()), puts...)
-		if err != nil {
-			w.t.Fatal(err)
-		}
+		runtest.Must(w.t, err)
 		at = done.Revision
 	}
 }
@@ -274,9 +269,7 @@ func TestPutAudience_RaceForTheLastPlace(t *testing.T) {
 	if n := len(w.audiences()); refused != len(others)*each-1 || n != limit.Audiences {
 		t.Errorf("%d were refused, %d audiences", refused, n)
 	}
-	if err := w.DeleteAudience(t.Context(), w.call, "rule-1"); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, w.DeleteAudience(t.Context(), w.call, "rule-1"))
 	w.put(fixedOf("leads"))
 }
 
@@ -289,13 +282,9 @@ func TestPutAudience_DefinitionsBeyondTheLimit(t *testing.T) {
 		RuleBlob: &blob.Ref{Size: limit.AudienceBytes - 64},
 	}
 	name := stream.Name(stream.Audiences, full.ProjectID)
-	if _, err := w.log.Append(t.Context(), name, eventstore.NoStream, meta, full); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, errorOf(w.log.Append(t.Context(), name, eventstore.NoStream, meta, full)))
 	before, err := w.store.Head(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	_, err = w.PutAudience(t.Context(), w.call, fixedOf("leads", "ana", "bo", "cy"))
 	wantFault(t, err, "audience-limit-reached")
 	if after, err := w.store.Head(t.Context()); err != nil || after != before {
@@ -350,9 +339,7 @@ func TestIngest_MovesWaitForProjections(t *testing.T) {
 				status = w.ingest(c.in, "").Status
 			} else {
 				r, err := w.IngestBatch(t.Context(), w.call, []ingest.DataPoint{text("b", "other"), c.in}, "")
-				if err != nil {
-					t.Fatal(err)
-				}
+				runtest.Must(t, err)
 				status = r.Items[1].Status
 			}
 			types := w.types(*c.in.ID)
@@ -384,23 +371,17 @@ func TestIngest_RepeatedKeyOfAMove(t *testing.T) {
 	w.ingest(text("a", "x"), "")
 	w.ingest(text("a", "x", to("leads")), "k1")
 	batch := []ingest.DataPoint{text("a", "x", to("leads"))}
-	if _, err := w.IngestBatch(t.Context(), w.call, batch, "k2"); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, errorOf(w.IngestBatch(t.Context(), w.call, batch, "k2")))
 	seen := &waits{}
 	w.configure(func(c *commands.Config) { c.Waiter = seen })
 	// A repeated key is answered even after the audience was deleted.
-	if err := w.DeleteAudience(t.Context(), w.call, "leads"); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, w.DeleteAudience(t.Context(), w.call, "leads"))
 	seen.take()
 	w.ingest(text("a", "x", to("leads")), "k1")
 	if got := seen.take(); !slices.Equal(got, []string{"datapoints", "recallindex"}) {
 		t.Errorf("waited for %v", got)
 	}
-	if _, err := w.IngestBatch(t.Context(), w.call, batch, "k2"); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, errorOf(w.IngestBatch(t.Context(), w.call, batch, "k2")))
 	if got := seen.take(); !slices.Equal(got, []string{"datapoints"}) {
 		t.Errorf("the batch waited for %v", got)
 	}
@@ -432,9 +413,7 @@ func TestAudiences_AnswerAfterTheRecount(t *testing.T) {
 	if got := waited.take(); !slices.Equal(got, want) {
 		t.Errorf("the put waited for %q, want %q", got, want)
 	}
-	if _, err := w.RecomputeAudience(t.Context(), w.call, "blue"); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, errorOf(w.RecomputeAudience(t.Context(), w.call, "blue")))
 	if got := waited.take(); !slices.Equal(got, want) {
 		t.Errorf("the recompute waited for %q, want %q", got, want)
 	}

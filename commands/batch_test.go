@@ -18,14 +18,13 @@ import (
 	"github.com/annals-project/annals/domain/ingestion"
 	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/eventstore"
+	"github.com/annals-project/annals/internal/runtest"
 )
 
 func (w *fixture) batch(items []ingest.DataPoint, key string) ingest.BatchReceipt {
 	w.t.Helper()
 	r, err := w.IngestBatch(w.t.Context(), w.call, items, key)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	runtest.Must(w.t, err)
 	return r
 }
 
@@ -63,9 +62,7 @@ func TestIngestBatch(t *testing.T) {
 func TestIngestBatch_RefusedStoresNothing(t *testing.T) {
 	w := newFixture(t)
 	w.ingest(text("gone", "x"), "")
-	if _, err := w.DeleteDataPoints(t.Context(), w.call, []string{"gone"}); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, errorOf(w.DeleteDataPoints(t.Context(), w.call, []string{"gone"})))
 	_, err := w.IngestBatch(t.Context(), w.call, []ingest.DataPoint{text("new", "y"), text("gone", "x")}, "key")
 	if f := wantFault(t, err, fault.CodeDataPointDeleted); f.Data["item"] != 1 {
 		t.Errorf("data %v", f.Data)
@@ -75,9 +72,7 @@ func TestIngestBatch_RefusedStoresNothing(t *testing.T) {
 	}
 	// The fault names each deleted id of the batch: a client that leaves them out is not refused again.
 	w.ingest(text("gone too", "x"), "")
-	if _, err := w.DeleteDataPoints(t.Context(), w.call, []string{"gone too"}); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, errorOf(w.DeleteDataPoints(t.Context(), w.call, []string{"gone too"})))
 	_, err = w.IngestBatch(t.Context(), w.call, []ingest.DataPoint{text("gone too", "x"), text("new", "y"), text("gone", "x")}, "key")
 	if f := wantFault(t, err, fault.CodeDataPointDeleted); !slices.Equal(f.Data["ids"].([]string), []string{"gone too", "gone"}) {
 		t.Errorf("data %v", f.Data)
@@ -222,10 +217,7 @@ func TestIngestBatch_CrashAfterEachAppend(t *testing.T) {
 			w.ingest(text("a", "newest"), "")
 
 			id := stream.IngestionID(w.call.Principal.Project.Namespace, "key")
-			committed, err := w.log.ReadFrom(t.Context(), stream.Name(stream.Ingestion, id), 0)
-			if err != nil {
-				t.Fatal(err)
-			}
+			committed := w.read(stream.Name(stream.Ingestion, id))
 			if len(committed) == 0 {
 				if got := w.types("c"); got != nil {
 					t.Errorf("not committed, yet there is %v", got)
@@ -233,9 +225,7 @@ func TestIngestBatch_CrashAfterEachAppend(t *testing.T) {
 				return
 			}
 			for range 2 { // a second run changes nothing
-				if err := ingest.ResumeBatch(t.Context(), w.log, id, w.call.ReceivedAt); err != nil {
-					t.Fatal(err)
-				}
+				runtest.Must(t, ingest.ResumeBatch(t.Context(), w.log, id, w.call.ReceivedAt))
 			}
 			wantTypes(t, w.types("a"), accepted, accepted, accepted)
 			wantTypes(t, w.types("b"), accepted, resent)
@@ -264,19 +254,13 @@ func TestIngestBatch_DeletionBeforeFanOut(t *testing.T) {
 	if _, err := victim.IngestBatch(t.Context(), victim.call, items, "key"); err == nil {
 		t.Fatal("answered without a fan-out")
 	}
-	if _, err := w.DeleteDataPoints(t.Context(), w.call, []string{"a"}); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, errorOf(w.DeleteDataPoints(t.Context(), w.call, []string{"a"})))
 	id := stream.IngestionID(w.call.Principal.Project.Namespace, "key")
-	if err := ingest.ResumeBatch(t.Context(), w.log, id, w.call.ReceivedAt); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, ingest.ResumeBatch(t.Context(), w.log, id, w.call.ReceivedAt))
 	wantTypes(t, w.types("a"), accepted, deleted)
 	wantTypes(t, w.types("b"), accepted)
 	facts, err := w.log.ReadFrom(t.Context(), stream.Name(stream.Ingestion, id), 1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	if got := facts[0].Event.(*ingestion.FannedOut).Outcomes[0]; got != (ingestion.Outcome{Outcome: ingestion.Deleted}) {
 		t.Errorf("outcome %+v", got)
 	}
@@ -384,9 +368,7 @@ func TestIngestBatch_DeletedDataPoint(t *testing.T) {
 	w := newFixture(t)
 	for _, id := range []string{"answered", "unanswered"} {
 		w.ingest(text(id, "x"), "")
-		if _, err := w.DeleteDataPoints(t.Context(), w.call, []string{id}); err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, errorOf(w.DeleteDataPoints(t.Context(), w.call, []string{id})))
 	}
 	on, _ := w.hinted(hint{sent: w.sentOf("answered")})
 	_, err := on.IngestBatch(t.Context(), on.call, []ingest.DataPoint{text("new", "y"), text("answered", "x")}, "")

@@ -16,6 +16,7 @@ import (
 	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/eventstore/eventstoretest"
+	"github.com/annals-project/annals/internal/runtest"
 )
 
 // suspended is the store of a machine that is suspended at one of its writes.
@@ -161,9 +162,7 @@ func TestBlob_SuspendedDuringTheAppend(t *testing.T) {
 					wantHeldUp(t, err)
 					return
 				}
-				if err != nil {
-					t.Fatal(err)
-				}
+				runtest.Must(t, err)
 				if name == "a stage" {
 					return // fanned out by now, and its stage is dropped
 				}
@@ -219,9 +218,7 @@ func TestBlob_WriterBeforeTheTombstone(t *testing.T) {
 			<-goOn
 		}
 	}
-	if err := sends["a text"].send(w); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, sends["a text"].send(w))
 	close(goOn)
 	if err := <-swept; err != nil {
 		t.Error(err)
@@ -237,17 +234,13 @@ func TestBlob_InTime(t *testing.T) {
 			s.sleep(blob.StageKeep/2 - time.Second)
 		}
 	}
-	if err := sends["a text"].send(w); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, sends["a text"].send(w))
 	last, ok, err := w.log.Last(t.Context(), s.blobs[0])
 	chunk, is := last.Event.(blob.Chunk)
 	if err != nil || !ok || !is || len(chunk.Data) == 0 {
 		t.Errorf("the blob ends with %T, %v", last.Event, err)
 	}
-	if _, err := w.IngestBatch(t.Context(), w.call, []ingest.DataPoint{dataPoint("b", "short")}, "key"); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, errorOf(w.IngestBatch(t.Context(), w.call, []ingest.DataPoint{dataPoint("b", "short")}, "key")))
 	id := stream.IngestionID(w.call.Principal.Project.Namespace, "key")
 	if f, ok, err := w.log.At(t.Context(), stream.Name(stream.Ingestion, id), 0); err != nil || !ok {
 		t.Errorf("the batch: %v", err)

@@ -12,6 +12,7 @@ import (
 	"github.com/annals-project/annals/domain/event"
 	"github.com/annals-project/annals/domain/registry"
 	"github.com/annals-project/annals/domain/stream"
+	"github.com/annals-project/annals/internal/runtest"
 )
 
 func hashKeyOf(b byte) []byte {
@@ -48,9 +49,7 @@ func TestBootstrap_HashKey(t *testing.T) {
 				if c.checked > 0 {
 					set := registry.HashKeySet{Check: registry.HashKeyCheck(hashKeyOf(c.checked))}
 					meta := event.NewMeta("test", time.Now())
-					if _, err := w.log.Append(t.Context(), stream.Registry, 2, meta, set); err != nil {
-						t.Fatal(err)
-					}
+					runtest.Must(t, errorOf(w.log.Append(t.Context(), stream.Registry, 2, meta, set)))
 				}
 				before = w.registry()
 			}

@@ -27,15 +27,14 @@ import (
 	"github.com/annals-project/annals/eventstore/node"
 	"github.com/annals-project/annals/eventstore/node/nodetest"
 	"github.com/annals-project/annals/internal/auth"
+	"github.com/annals-project/annals/internal/runtest"
 	"github.com/annals-project/annals/internal/seedtest"
 )
 
 func (w *fixture) bulk(call engine.Call, list []identity.Row) []identities.IdentityStatus {
 	w.t.Helper()
 	statuses, err := w.BulkIdentities(w.t.Context(), call, list)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	runtest.Must(w.t, err)
 	return statuses
 }
 
@@ -48,18 +47,14 @@ func (w *fixture) bulks() []uuid.UUID {
 			ids = append(ids, stream.Owner(f.Stream))
 		}
 	})
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	runtest.Must(w.t, err)
 	return ids
 }
 
 func (w *fixture) resume(id uuid.UUID) {
 	w.t.Helper()
 	err := identities.ResumeBulk(w.t.Context(), w.log, logDirectory{w.log}, noWait{}, id, w.call.ReceivedAt)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	runtest.Must(w.t, err)
 }
 
 func TestBulkIdentities_CreatesAndReplaces(t *testing.T) {
@@ -109,9 +104,7 @@ func TestBulkIdentities_BigTraitsAndManyRows(t *testing.T) {
 	}
 	w.wantTraits(t, "big", big(150))
 	w.wantTraits(t, "n998", traits{"n": "998"})
-	if err := w.DeleteIdentity(t.Context(), w.later(1), "big"); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, w.DeleteIdentity(t.Context(), w.later(1), "big"))
 	wantTypes(t, w.identityTypes("big"), "identity.removed.v1")
 }
 
@@ -119,9 +112,7 @@ func TestBulkIdentities_BigTraitsAndManyRows(t *testing.T) {
 func TestBulkIdentities_RemovedRecords(t *testing.T) {
 	w := newFixture(t)
 	w.putIdentity(w.call, "ana", traits{"old": "yes"})
-	if err := w.DeleteIdentity(t.Context(), w.later(1), "ana"); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, w.DeleteIdentity(t.Context(), w.later(1), "ana"))
 	if got := w.bulk(w.later(2), rows("ana", traits{"a": "1"})); got[0].Status != "created" {
 		t.Errorf("answered %v", got)
 	}
@@ -222,9 +213,7 @@ func TestBulkIdentities_CrashAfterEachAppend(t *testing.T) {
 				)
 				must := func(err error) {
 					t.Helper()
-					if err != nil {
-						t.Fatal(err)
-					}
+					runtest.Must(t, err)
 				}
 				_, err = other.PutIdentity(t.Context(), w.later(2), "put", traits{"put": "1"})
 				must(err)
@@ -299,20 +288,16 @@ func TestBulkIdentities_RowsAreLost(t *testing.T) {
 	}
 	id := w.bulks()[0]
 	facts, err := w.log.ReadFrom(t.Context(), stream.Name(stream.Bulk, id), 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	stage := facts[0].Event.(*identity.BulkAccepted).Rows.Stream
 	last, _, err := w.store.ReadLast(t.Context(), stage)
 	if err == nil {
 		_, err = w.store.Tombstone(t.Context(), stage, last.Revision)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	w.putIdentity(w.later(1), "ana", traits{"a": "1"}) // does not wait
 	w.resume(id)
-	bo := []uuid.UUID{w.recordID("bo")}
+	bo := []uuid.UUID{w.identityID("bo")}
 	open, err := (logDirectory{w.log}).OpenBulks(t.Context(), w.call.Principal.Project, bo)
 	if err != nil || len(open) > 0 {
 		t.Errorf("open %v, %v", open, err)
@@ -480,7 +465,7 @@ func wantSerial(t *testing.T, w *fixture, r *contest, names []string) {
 	t.Helper()
 	ids := map[uuid.UUID]string{}
 	for _, name := range names {
-		ids[w.recordID(name)] = name
+		ids[w.identityID(name)] = name
 	}
 	effects := map[string][]raceEffect{}
 	err := logDirectory{w.log}.fold(t.Context(), func(f eventstore.DecodedEvent) {
@@ -497,9 +482,7 @@ func wantSerial(t *testing.T, w *fixture, r *contest, names []string) {
 		}
 		effects[name] = append(effects[name], e)
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	applied := map[uuid.UUID]int{}
 	for _, name := range names {
 		list := effects[name]
@@ -565,19 +548,13 @@ func TestBulkIdentities_FannedOutAfterALaterDecision(t *testing.T) {
 				one.configure(func(c *commands.Config) { c.Directory = blind{logDirectory{one.log}} })
 				return one.Service
 			}
-			if _, err := over(w.store).PutIdentity(t.Context(), w.later(2), "ana", traits{"n": "2"}); err != nil {
-				t.Fatal(err)
-			}
+			runtest.Must(t, errorOf(over(w.store).PutIdentity(t.Context(), w.later(2), "ana", traits{"n": "2"})))
 			if removed {
-				if err := over(w.store).DeleteIdentity(t.Context(), w.later(3), "ana"); err != nil {
-					t.Fatal(err)
-				}
+				runtest.Must(t, over(w.store).DeleteIdentity(t.Context(), w.later(3), "ana"))
 				created = w.later(4).ReceivedAt
 			}
 			resumes := between{w.store, stream.Identity, new(sync.Once), func() { w.resume(first) }}
-			if _, err := over(resumes).BulkIdentities(t.Context(), w.later(4), rows("ana", traits{"n": "4"}, "cy", nil)); err != nil {
-				t.Fatal(err)
-			}
+			runtest.Must(t, errorOf(over(resumes).BulkIdentities(t.Context(), w.later(4), rows("ana", traits{"n": "4"}, "cy", nil))))
 			if ana := w.wantTraits(t, "ana", traits{"n": "4"}); !ana.CreatedAt.Equal(created) {
 				t.Errorf("created at %v, want %v", ana.CreatedAt, created)
 			}

@@ -13,14 +13,13 @@ import (
 	"github.com/annals-project/annals/domain/fault"
 	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/eventstore"
+	"github.com/annals-project/annals/internal/runtest"
 )
 
 func (w *fixture) correct(in ingest.Correction) ingest.Receipt {
 	w.t.Helper()
 	r, err := w.Correct(w.t.Context(), w.call, in)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	runtest.Must(w.t, err)
 	return r
 }
 
@@ -83,9 +82,7 @@ func TestCorrect_NeverPublishes(t *testing.T) {
 	if got := w.head("s").Audience; got != board || got == team {
 		t.Errorf("audience %s, want %s", got, board)
 	}
-	if err := w.DeleteAudience(t.Context(), w.call, "board"); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, w.DeleteAudience(t.Context(), w.call, "board"))
 	content := "two"
 	w.correct(ingest.Correction{SourceID: "s", Revision: 2, Content: &content})
 	if got := w.head("s").Audience; got != board {
@@ -103,9 +100,7 @@ func TestCorrect_Conflicts(t *testing.T) {
 	}
 	_, err = w.Correct(t.Context(), w.call, ingest.Correction{SourceID: "none", Revision: 1, Content: &content})
 	wantFault(t, err, fault.CodeDataPointNotFound)
-	if _, err := w.DeleteDataPoints(t.Context(), w.call, []string{"s"}); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, errorOf(w.DeleteDataPoints(t.Context(), w.call, []string{"s"})))
 	_, err = w.Correct(t.Context(), w.call, ingest.Correction{SourceID: "s", Revision: 2, Content: &content})
 	wantFault(t, err, fault.CodeDataPointDeleted)
 }
@@ -157,14 +152,9 @@ func TestCorrect_KeepsABigText(t *testing.T) {
 // A kept author whose record was removed gets no new one.
 func TestCorrect_RemovedAuthor(t *testing.T) {
 	w, _ := scoped(t)
-	if err := w.DeleteIdentity(t.Context(), w.call, "ana"); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, w.DeleteIdentity(t.Context(), w.call, "ana"))
 	name := stream.Name(stream.Identity, stream.IdentityID(w.call.Principal.Project.Namespace, "ana"))
-	before, err := w.log.ReadFrom(t.Context(), name, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	before := w.read(name)
 	content := "two"
 	w.correct(ingest.Correction{SourceID: "s", Revision: 1, Content: &content})
 	after, err := w.log.ReadFrom(t.Context(), name, 0)

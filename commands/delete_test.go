@@ -18,6 +18,7 @@ import (
 	"github.com/annals-project/annals/domain/ingestion"
 	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/eventstore"
+	"github.com/annals-project/annals/internal/runtest"
 )
 
 func TestDeleteDataPoints_AllOrNone(t *testing.T) {
@@ -58,9 +59,7 @@ func TestDeleteSend(t *testing.T) {
 	w := newFixture(t)
 	batch := w.batch([]ingest.DataPoint{text("a", "one"), text("b", "two"), text("c", "three")}, "")
 	w.ingest(text("b", "two, revised"), "")
-	if err := w.DeleteSend(t.Context(), w.call, batch.IngestionID); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, w.DeleteSend(t.Context(), w.call, batch.IngestionID))
 	wantTypes(t, w.types("a"), accepted, deleted)
 	wantTypes(t, w.types("b"), accepted, accepted) // revised since: not deleted
 	wantTypes(t, w.types("c"), accepted, deleted)
@@ -92,9 +91,7 @@ func TestDeleteDataPoints_CrashAfterEachAppend(t *testing.T) {
 			}
 			w.ingestOrDeleted(text("a", "later"))
 			for range 2 {
-				if _, err := ingest.ResumeDeletion(t.Context(), w.log, id, w.call.ReceivedAt); err != nil {
-					t.Fatal(err)
-				}
+				runtest.Must(t, errorOf(ingest.ResumeDeletion(t.Context(), w.log, id, w.call.ReceivedAt)))
 			}
 			for _, s := range []string{"a", "b"} {
 				if types := w.types(s); types[len(types)-1] != deleted {
@@ -108,16 +105,13 @@ func TestDeleteDataPoints_CrashAfterEachAppend(t *testing.T) {
 // committedDeletion returns the id of the only deletion of the log, uuid.Nil if none is committed.
 func (w *fixture) committedDeletion() uuid.UUID {
 	w.t.Helper()
-	records, err := w.store.ReadAll(w.t.Context(), 0, 1000)
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	for _, r := range records {
-		if stream.Category(r.Stream) == stream.Deletion {
-			return stream.Owner(r.Stream)
+	var id uuid.UUID
+	runtest.Must(w.t, logDirectory{w.log}.fold(w.t.Context(), func(f eventstore.DecodedEvent) {
+		if id == uuid.Nil && stream.Category(f.Stream) == stream.Deletion {
+			id = stream.Owner(f.Stream)
 		}
-	}
-	return uuid.Nil
+	}))
+	return id
 }
 
 func (w *fixture) ingestOrDeleted(in ingest.DataPoint) {
@@ -134,14 +128,10 @@ func TestErasure_RetainsFactsAndErasesText(t *testing.T) {
 	send := w.ingest(text("a", "one"), "")
 	w.ingest(text("a", "two"), "")
 	r, err := w.DeleteDataPoints(t.Context(), w.call, []string{"a"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	dataPoint := stream.DataPointID(w.call.Principal.Project.Namespace, "a")
 	for range 2 {
-		if err := w.eraser().RetainFacts(t.Context(), r.OperationID, []uuid.UUID{dataPoint}); err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, w.eraser().RetainFacts(t.Context(), r.OperationID, []uuid.UUID{dataPoint}))
 	}
 	for range 2 {
 		w.clean(r.OperationID)
@@ -151,9 +141,7 @@ func TestErasure_RetainsFactsAndErasesText(t *testing.T) {
 		t.Errorf("the stream of the data point reads: %v", err)
 	}
 	facts, err := w.log.ReadFrom(t.Context(), stream.Name(stream.Deletion, r.OperationID), 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	if len(facts) != 2 || facts[1].Type != "deletion.cleaned.v1" {
 		t.Fatalf("the deletion holds %d events", len(facts))
 	}
@@ -172,9 +160,7 @@ func (w *fixture) clean(id uuid.UUID) {
 	if err == nil && ok {
 		err = w.eraser().RecordCleaned(w.t.Context(), e, w.call.ReceivedAt)
 	}
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	runtest.Must(w.t, err)
 }
 
 func TestRetry(t *testing.T) {
@@ -188,9 +174,7 @@ func TestRetry(t *testing.T) {
 		failed := ingestion.Failed{ProjectID: w.call.Principal.Project.ID, Code: ingestion.Internal}
 		meta := w.history("a")[0].Details
 		meta.CommandID = uuid.New()
-		if _, err := w.log.Append(t.Context(), name, at, meta, failed); err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, errorOf(w.log.Append(t.Context(), name, at, meta, failed)))
 	}
 	stop(eventstore.NoStream)
 	errs := make([]error, 8)
@@ -207,9 +191,7 @@ func TestRetry(t *testing.T) {
 		t.Errorf("%d of 8 retries were granted", granted)
 	}
 	stop(1)
-	if err := w.Retry(t.Context(), w.call, send.IngestionID); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, w.Retry(t.Context(), w.call, send.IngestionID))
 	facts, err := w.log.ReadFrom(t.Context(), name, 3)
 	if err != nil || facts[0].Event.(*ingestion.Retried).Round != 2 {
 		t.Errorf("second retry: %+v, %v", facts, err)
@@ -219,21 +201,15 @@ func TestRetry(t *testing.T) {
 	stop(3)
 	// A newer send replaced it: its deletion has nothing to delete, and records nothing.
 	w.ingest(text("a", "two"), "")
-	if err := w.DeleteSend(t.Context(), w.call, send.IngestionID); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, w.DeleteSend(t.Context(), w.call, send.IngestionID))
 	all, err := w.store.ReadAll(t.Context(), 0, 1000)
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	for _, r := range all {
 		if stream.Category(r.Stream) == stream.Deletion {
 			t.Errorf("%s is in %s", r.Type, r.Stream)
 		}
 	}
-	if _, err := w.DeleteDataPoints(t.Context(), w.call, []string{"a"}); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, errorOf(w.DeleteDataPoints(t.Context(), w.call, []string{"a"})))
 	wantFault(t, w.Retry(t.Context(), w.call, send.IngestionID), fault.CodeDataPointDeleted)
 }
 
@@ -242,19 +218,13 @@ func TestRetry(t *testing.T) {
 func TestRetry_DeletedSend(t *testing.T) {
 	w := newFixture(t)
 	send, err := w.IngestBatch(t.Context(), w.call, []ingest.DataPoint{text("a", "one"), text("b", "one")}, "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	w.ingest(text("a", "two"), "")
 	name := stream.Name(stream.Ingestion, send.IngestionID)
 	meta := event.NewMeta("test", time.Now())
 	failed := ingestion.Failed{ProjectID: w.call.Principal.Project.ID, Code: ingestion.Internal}
-	if _, err := w.log.Append(t.Context(), name, 1, meta, failed); err != nil {
-		t.Fatal(err)
-	}
-	if err := w.DeleteSend(t.Context(), w.call, send.IngestionID); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, errorOf(w.log.Append(t.Context(), name, 1, meta, failed)))
+	runtest.Must(t, w.DeleteSend(t.Context(), w.call, send.IngestionID))
 	wantFault(t, w.Retry(t.Context(), w.call, send.IngestionID), fault.CodeIngestionNotStopped)
 	if last, _, err := w.log.Last(t.Context(), name); err != nil || last.Revision != 2 {
 		t.Errorf("the deletion recorded something: %+v, %v", last, err)
@@ -270,25 +240,16 @@ func TestErasure_StageLeftByACrash(t *testing.T) {
 	victim := fixtureOver(t, d)
 	batch, err := victim.IngestBatch(t.Context(), victim.call, []ingest.DataPoint{text("a", "one"), text("b", "two")},
 		"")
-	if err != nil {
-		t.Fatal(err)
-	}
-	facts, err := w.log.ReadFrom(t.Context(), stream.Name(stream.Ingestion, batch.IngestionID), 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
+	facts := w.read(stream.Name(stream.Ingestion, batch.IngestionID))
 	stage := facts[0].Event.(*ingestion.Accepted).Stage
 	if _, err := w.log.ReadBlob(t.Context(), stage); err != nil {
 		t.Fatalf("the stage is gone before the deletion: %v", err)
 	}
 	r, err := w.DeleteDataPoints(t.Context(), w.call, []string{"a"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	dataPoint := stream.DataPointID(w.call.Principal.Project.Namespace, "a")
-	if err := w.eraser().RetainFacts(t.Context(), r.OperationID, []uuid.UUID{dataPoint}); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, w.eraser().RetainFacts(t.Context(), r.OperationID, []uuid.UUID{dataPoint}))
 	w.clean(r.OperationID)
 	var gone *eventstore.BlobError
 	if _, err := w.log.ReadBlob(t.Context(), stage); !errors.As(err, &gone) || !gone.Missing {
@@ -311,9 +272,7 @@ func TestRemovals_RepeatedBeforeTheyAreVisible(t *testing.T) {
 	w, _ := withWebhooks(t)
 	webhook := w.createWebhook(anyText)
 	key, err := w.CreateKey(t.Context(), w.call, "default", "app")
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	w.ingest(text("a", "one"), "")
 	w.ingest(text("b", "two"), "")
 	w.ingest(text("c", "three"), "")
@@ -321,9 +280,7 @@ func TestRemovals_RepeatedBeforeTheyAreVisible(t *testing.T) {
 	w.put(fixedOf("leads"))
 	w.putIdentity(w.call, "ana", nil)
 	head, err := w.store.Head(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	for _, c := range []struct {
 		name   string
 		remove func() error

@@ -14,7 +14,7 @@ import (
 	"github.com/annals-project/annals/commands"
 	"github.com/annals-project/annals/commands/engine"
 	"github.com/annals-project/annals/commands/erasure"
-	identitycmd "github.com/annals-project/annals/commands/identities"
+	"github.com/annals-project/annals/commands/identities"
 	"github.com/annals-project/annals/commands/ingest"
 	"github.com/annals-project/annals/domain/audience"
 	"github.com/annals-project/annals/domain/datapoint"
@@ -27,6 +27,7 @@ import (
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/eventstore/eventstoretest"
 	"github.com/annals-project/annals/internal/auth"
+	"github.com/annals-project/annals/internal/runtest"
 	"github.com/annals-project/annals/internal/work"
 )
 
@@ -55,9 +56,7 @@ func newRegistered(t *testing.T) *fixture {
 	w := newFixture(t)
 	_, err := w.log.Append(t.Context(), stream.Registry, eventstore.NoStream, event.NewMeta("test", time.Now()),
 		registry.ProjectCreated{OrganizationID: uuid.New(), ProjectID: w.call.Principal.Project.ID})
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	return w
 }
 
@@ -129,28 +128,17 @@ func (noWait) Wait(context.Context, eventstore.Position, ...string) error { retu
 func (w *fixture) Targets(
 	ctx context.Context, project auth.Project, id uuid.UUID,
 ) (targets []uuid.UUID, found bool, err error) {
-	records, err := w.store.ReadAll(ctx, 0, 1<<20)
-	if err != nil {
-		return nil, false, err
-	}
-	for _, r := range records {
-		if r.System() {
-			continue
-		}
-		e, err := w.log.Codec.Decode(r)
-		if err != nil {
-			return nil, false, err
-		}
-		send, _, ok := datapoint.SendOf(e)
+	err = logDirectory{w.log}.fold(ctx, func(f eventstore.DecodedEvent) {
+		send, _, ok := datapoint.SendOf(f.Event)
 		if !ok || send.IngestionID != id || send.ProjectID != project.ID {
-			continue
+			return
 		}
 		found = true
-		if _, created := e.(*datapoint.RevisionAccepted); created {
-			targets = append(targets, stream.Owner(r.Stream))
+		if _, created := f.Event.(*datapoint.RevisionAccepted); created {
+			targets = append(targets, stream.Owner(f.Stream))
 		}
-	}
-	return targets, found, nil
+	})
+	return targets, found, err
 }
 
 // ProjectOf implements ingest.Sends: each send of a fixture is of the project of its call.
@@ -163,53 +151,34 @@ func (w *fixture) ProjectOf(ctx context.Context, id uuid.UUID) (uuid.UUID, bool,
 func (w *fixture) NewestSends(
 	ctx context.Context, _ auth.Project, dataPoints []uuid.UUID,
 ) (map[uuid.UUID]uuid.UUID, error) {
-	records, err := w.store.ReadAll(ctx, 0, 1<<20)
-	if err != nil {
-		return nil, err
-	}
 	newest := map[uuid.UUID]uuid.UUID{}
-	for _, r := range records {
-		id := stream.Owner(r.Stream)
-		if stream.Category(r.Stream) != stream.DataPoint || !slices.Contains(dataPoints, id) || r.System() {
-			continue
+	err := logDirectory{w.log}.fold(ctx, func(f eventstore.DecodedEvent) {
+		id := stream.Owner(f.Stream)
+		if stream.Category(f.Stream) != stream.DataPoint || !slices.Contains(dataPoints, id) {
+			return
 		}
-		e, err := w.log.Codec.Decode(r)
-		if err != nil {
-			return nil, err
-		}
-		if send, _, ok := datapoint.SendOf(e); ok {
+		if send, _, ok := datapoint.SendOf(f.Event); ok {
 			newest[id] = send.IngestionID
 		} else {
 			delete(newest, id)
 		}
-	}
-	return newest, nil
+	})
+	return newest, err
 }
 
 // Pending implements ingest.Sends by a fold of the log.
 func (w *fixture) Pending(
 	ctx context.Context, project auth.Project, dataPoints []uuid.UUID,
 ) (map[uuid.UUID]bool, error) {
-	records, err := w.store.ReadAll(ctx, 0, 1<<20)
-	if err != nil {
-		return nil, err
-	}
 	open := map[string]*ingestion.Accepted{}
-	for _, r := range records {
-		if stream.Category(r.Stream) != stream.Ingestion {
-			continue
-		}
-		e, err := w.log.Codec.Decode(r)
-		if err != nil {
-			return nil, err
-		}
-		switch e := e.(type) {
+	err := logDirectory{w.log}.fold(ctx, func(f eventstore.DecodedEvent) {
+		switch e := f.Event.(type) {
 		case *ingestion.Accepted:
-			open[r.Stream] = e
+			open[f.Stream] = e
 		case *ingestion.FannedOut, *ingestion.Failed:
-			delete(open, r.Stream)
+			delete(open, f.Stream)
 		}
-	}
+	})
 	pending := map[uuid.UUID]bool{}
 	for _, e := range open {
 		for _, i := range e.Items {
@@ -218,48 +187,37 @@ func (w *fixture) Pending(
 			}
 		}
 	}
-	return pending, nil
+	return pending, err
 }
 
 // Completed implements ingest.Sends by a fold of the log.
-func (w *fixture) Completed(ctx context.Context, project auth.Project, id uuid.UUID) (bool, error) {
-	records, err := w.store.ReadAll(ctx, 0, 1<<20)
-	if err != nil {
-		return false, err
-	}
-	for _, r := range records {
-		if stream.Category(r.Stream) != stream.Deletion {
-			continue
-		}
-		e, err := w.log.Codec.Decode(r)
-		if err != nil {
-			return false, err
-		}
-		if d, ok := e.(*deletion.Accepted); ok && d.IngestionID == id && d.ProjectID == project.ID {
-			return true, nil
-		}
-	}
-	return false, nil
+func (w *fixture) Completed(ctx context.Context, project auth.Project, id uuid.UUID) (is bool, err error) {
+	err = logDirectory{w.log}.fold(ctx, func(f eventstore.DecodedEvent) {
+		d, ok := f.Event.(*deletion.Accepted)
+		is = is || ok && d.IngestionID == id && d.ProjectID == project.ID
+	})
+	return is, err
 }
 
 func (w *fixture) ingest(in ingest.DataPoint, key string) ingest.Receipt {
 	w.t.Helper()
 	r, err := w.Ingest(w.t.Context(), w.call, in, key)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	runtest.Must(w.t, err)
 	return r
+}
+
+// read returns the decoded events of a stream.
+func (w *fixture) read(name string) []eventstore.DecodedEvent {
+	w.t.Helper()
+	facts, err := w.log.ReadFrom(w.t.Context(), name, 0)
+	runtest.Must(w.t, err)
+	return facts
 }
 
 // history returns the decoded events of a data point.
 func (w *fixture) history(sourceID string) []eventstore.DecodedEvent {
 	w.t.Helper()
-	name := stream.Name(stream.DataPoint, stream.DataPointID(w.call.Principal.Project.Namespace, sourceID))
-	facts, err := w.log.ReadFrom(w.t.Context(), name, 0)
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	return facts
+	return w.read(stream.Name(stream.DataPoint, stream.DataPointID(w.call.Principal.Project.Namespace, sourceID)))
 }
 
 // head returns the state at the head of a data point's stream.
@@ -280,6 +238,9 @@ func (w *fixture) types(sourceID string) []string {
 	}
 	return types
 }
+
+// errorOf returns the error of a call.
+func errorOf[T any](_ T, err error) error { return err }
 
 func wantTypes(t *testing.T, got []string, want ...string) {
 	t.Helper()
@@ -344,12 +305,12 @@ func (w *waits) take() (names []string) {
 	return names
 }
 
-func fixedOf(slug string, identities ...string) identitycmd.AudiencePut {
-	return identitycmd.AudiencePut{Slug: slug, Kind: audience.KindFixed, Identities: append([]string{}, identities...)}
+func fixedOf(slug string, names ...string) identities.AudiencePut {
+	return identities.AudiencePut{Slug: slug, Kind: audience.KindFixed, Identities: append([]string{}, names...)}
 }
 
-func ruleOf(slug string, conditions ...audience.Condition) identitycmd.AudiencePut {
-	return identitycmd.AudiencePut{
+func ruleOf(slug string, conditions ...audience.Condition) identities.AudiencePut {
+	return identities.AudiencePut{
 		Slug: slug,
 		Kind: audience.KindRule,
 		Rule: &audience.Rule{Match: audience.MatchAll, Conditions: conditions},
@@ -360,23 +321,17 @@ func to(slug string) func(*ingest.DataPoint) {
 	return func(in *ingest.DataPoint) { in.Audience = &slug }
 }
 
-func (w *fixture) put(in identitycmd.AudiencePut) identitycmd.AudienceReceipt {
+func (w *fixture) put(in identities.AudiencePut) identities.AudienceReceipt {
 	w.t.Helper()
 	r, err := w.PutAudience(w.t.Context(), w.call, in)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	runtest.Must(w.t, err)
 	return r
 }
 
 // audiences returns the decoded events of the project's audiences.
 func (w *fixture) audiences() []eventstore.DecodedEvent {
 	w.t.Helper()
-	facts, err := w.log.ReadFrom(w.t.Context(), stream.Name(stream.Audiences, w.call.Principal.Project.ID), 0)
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	return facts
+	return w.read(stream.Name(stream.Audiences, w.call.Principal.Project.ID))
 }
 
 func (w *fixture) identityID(name string) uuid.UUID {
@@ -386,11 +341,7 @@ func (w *fixture) identityID(name string) uuid.UUID {
 // records returns the decoded events of an identity.
 func (w *fixture) records(name string) []eventstore.DecodedEvent {
 	w.t.Helper()
-	facts, err := w.log.ReadFrom(w.t.Context(), stream.Name(stream.Identity, w.identityID(name)), 0)
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	return facts
+	return w.read(stream.Name(stream.Identity, w.identityID(name)))
 }
 
 // records is an identities.Records that has some identities, by name.

@@ -23,19 +23,16 @@ import (
 	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/internal/auth"
+	"github.com/annals-project/annals/internal/runtest"
 	"github.com/annals-project/annals/internal/work"
 )
 
 func (w *fixture) blobTraits(record *identity.Record) map[string]string {
 	w.t.Helper()
 	data, err := w.log.ReadBlob(w.t.Context(), *record.Traits.Blob)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	runtest.Must(w.t, err)
 	read := map[string]string{}
-	if err := json.Unmarshal(data, &read); err != nil {
-		w.t.Fatal(err)
-	}
+	runtest.Must(w.t, json.Unmarshal(data, &read))
 	return read
 }
 
@@ -43,7 +40,7 @@ func TestPutIdentity_CreatesAndReplaces(t *testing.T) {
 	w := newFixture(t)
 	first := w.putIdentity(w.call, "ana", traits{"team": "red"})
 	second := w.putIdentity(w.later(5), "ana", traits{"city": "Porto"})
-	if first.ID != w.recordID("ana") || first.Origin != identity.OriginAPI || !maps.Equal(first.Traits, traits{"team": "red"}) ||
+	if first.ID != w.identityID("ana") || first.Origin != identity.OriginAPI || !maps.Equal(first.Traits, traits{"team": "red"}) ||
 		!first.CreatedAt.Equal(w.call.ReceivedAt) || !first.UpdatedAt.Equal(first.CreatedAt) {
 		t.Errorf("first %+v", first)
 	}
@@ -64,9 +61,7 @@ func TestPatchIdentity_ChangesNamedTraits(t *testing.T) {
 	patch := func(second int, set traits, removed ...string) identities.IdentityReceipt {
 		t.Helper()
 		r, err := w.PatchIdentity(t.Context(), w.later(second), "bo", set, removed)
-		if err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, err)
 		return r
 	}
 	if r := patch(0, traits{"a": "1", "b": "2"}, "never"); !maps.Equal(r.Traits, traits{"a": "1", "b": "2"}) ||
@@ -110,7 +105,7 @@ func TestPatchIdentity_BigTraits(t *testing.T) {
 	many := big(200)
 	w.putIdentity(w.call, "ana", many)
 	record := w.wantTraits(t, "ana", many)
-	if record.Traits.Blob == nil || stream.Owner(record.Traits.Blob.Stream) != w.recordID("ana") {
+	if record.Traits.Blob == nil || stream.Owner(record.Traits.Blob.Stream) != w.identityID("ana") {
 		t.Fatalf("traits %+v", record.Traits)
 	}
 	more := big(201)
@@ -118,13 +113,11 @@ func TestPatchIdentity_BigTraits(t *testing.T) {
 	if err != nil || !maps.Equal(r.Traits, more) {
 		t.Fatalf("%d traits, %v", len(r.Traits), err)
 	}
-	if _, err := w.PatchIdentity(t.Context(), w.later(2), "ana", traits{"last": "one"}, []string{"key 0"}); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, errorOf(w.PatchIdentity(t.Context(), w.later(2), "ana", traits{"last": "one"}, []string{"key 0"})))
 	more["last"] = "one"
 	delete(more, "key 0")
 	w.wantTraits(t, "ana", more)
-	merged := w.identityEvents("ana")[1].Event.(*identity.TraitsMerged)
+	merged := w.records("ana")[1].Event.(*identity.TraitsMerged)
 	if merged.Patch.Blob == nil || merged.Patch.Set != nil {
 		t.Errorf("the big patch is %d traits inline", len(merged.Patch.Set))
 	}
@@ -163,10 +156,8 @@ func TestPatchIdentity_RecordStoredBeyondTheLimits(t *testing.T) {
 		ProjectID: w.call.Principal.Project.ID,
 		Record:    identity.Record{Identity: "ana", Traits: identity.Traits{Inline: many}},
 	}
-	name, meta := stream.Name(stream.Identity, w.recordID("ana")), event.NewMeta("test", time.Now())
-	if _, err := w.log.Append(t.Context(), name, eventstore.NoStream, meta, stored); err != nil {
-		t.Fatal(err)
-	}
+	name, meta := stream.Name(stream.Identity, w.identityID("ana")), event.NewMeta("test", time.Now())
+	runtest.Must(t, errorOf(w.log.Append(t.Context(), name, eventstore.NoStream, meta, stored)))
 	if r, err := w.PatchIdentity(t.Context(), w.later(1), "ana", traits{"key 1": "y"}, []string{"key 0"}); err != nil ||
 		len(r.Traits) != 1499 {
 		t.Errorf("%d traits, %v", len(r.Traits), err)
@@ -179,9 +170,7 @@ func TestDeleteIdentity_Unknown(t *testing.T) {
 	w := newFixture(t)
 	wantFault(t, w.DeleteIdentity(t.Context(), w.call, "nobody"), fault.CodeNotFound)
 	w.putIdentity(w.call, "ana", nil)
-	if err := w.DeleteIdentity(t.Context(), w.later(1), "ana"); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, w.DeleteIdentity(t.Context(), w.later(1), "ana"))
 	wantFault(t, w.DeleteIdentity(t.Context(), w.later(2), "ana"), fault.CodeNotFound)
 	neighbour := w.later(3)
 	neighbour.Principal.Project.Namespace[0]++
@@ -197,9 +186,7 @@ func TestDeleteIdentity_TruncatesTheStream(t *testing.T) {
 	w.putIdentity(w.call, "ana", big(200))
 	before, _ := w.record("ana")
 	w.putIdentity(w.later(1), "ana", traits{"city": "Porto"})
-	if err := w.DeleteIdentity(t.Context(), w.later(2), "ana"); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, w.DeleteIdentity(t.Context(), w.later(2), "ana"))
 	// The event that it is cleared follows only when its text is gone from the disk.
 	wantTypes(t, w.identityTypes("ana"), "identity.removed.v1")
 	if _, _, err := w.store.ReadLast(t.Context(), before.Traits.Blob.Stream); !errors.Is(err, eventstore.ErrDeleted) {
@@ -228,16 +215,12 @@ func TestRecordCleared_LaterRecordExists(t *testing.T) {
 	w.putIdentity(w.later(2), "ana", traits{"b": "2"})
 	clear := func() {
 		t.Helper()
-		r := work.Removal{ProjectID: w.call.Principal.Project.ID, IdentityID: w.recordID("ana"), Revision: 1}
-		if err := w.eraser().TruncateIdentity(t.Context(), r); err != nil {
-			t.Fatal(err)
-		}
+		r := work.Removal{ProjectID: w.call.Principal.Project.ID, IdentityID: w.identityID("ana"), Revision: 1}
+		runtest.Must(t, w.eraser().TruncateIdentity(t.Context(), r))
 		if cut, err := w.eraser().IsTruncated(t.Context(), r); !cut || err != nil {
 			t.Fatalf("after the truncation, IsTruncated is %v, %v", cut, err)
 		}
-		if err := w.eraser().RecordCleared(t.Context(), r, w.later(3).ReceivedAt); err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, w.eraser().RecordCleared(t.Context(), r, w.later(3).ReceivedAt))
 	}
 	clear()
 	wantTypes(t, w.identityTypes("ana"), "identity.removed.v1", "identity.traits-replaced.v1", "identity.cleared.v1")
@@ -271,17 +254,11 @@ func TestIngest_AuthorAfterRemoval(t *testing.T) {
 				remover = fixtureOver(t, w.store).Service
 			}
 			for i := range 2 {
-				if _, err := service.Ingest(t.Context(), w.call, text(fmt.Sprint(name, i), "one", by(name)), ""); err != nil {
-					t.Fatal(err)
-				}
+				runtest.Must(t, errorOf(service.Ingest(t.Context(), w.call, text(fmt.Sprint(name, i), "one", by(name)), "")))
 			}
 			wantTypes(t, w.identityTypes(name), "identity.appeared.v1")
-			if err := remover.DeleteIdentity(t.Context(), w.call, name); err != nil {
-				t.Fatal(err)
-			}
-			if _, err := service.Ingest(t.Context(), w.call, text(name+"3", "one", by(name)), ""); err != nil {
-				t.Fatal(err)
-			}
+			runtest.Must(t, remover.DeleteIdentity(t.Context(), w.call, name))
+			runtest.Must(t, errorOf(service.Ingest(t.Context(), w.call, text(name+"3", "one", by(name)), "")))
 			wantTypes(t, w.identityTypes(name), "identity.removed.v1", "identity.appeared.v1")
 		})
 	}
@@ -358,16 +335,12 @@ func (w *fixture) later(seconds int) engine.Call {
 	return call
 }
 
-func (w *fixture) recordID(name string) uuid.UUID {
-	return stream.IdentityID(w.call.Principal.Project.Namespace, name)
-}
-
 // record returns the directory record of an identity, folded from its stream, with all traits. It
 // is nil if there is none.
 func (w *fixture) record(name string) (*identity.Record, map[string]string) {
 	w.t.Helper()
 	var record *identity.Record
-	for _, f := range w.identityEvents(name) {
+	for _, f := range w.records(name) {
 		record = identity.Evolve(record, f.Event)
 	}
 	if record == nil {
@@ -379,29 +352,12 @@ func (w *fixture) record(name string) (*identity.Record, map[string]string) {
 	return record, w.blobTraits(record)
 }
 
-func (w *fixture) identityEvents(name string) []eventstore.DecodedEvent {
-	w.t.Helper()
-	facts, err := w.log.ReadFrom(w.t.Context(), stream.Name(stream.Identity, w.recordID(name)), 0)
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	return facts
-}
-
-func (w *fixture) identityTypes(name string) []string {
-	var types []string
-	for _, f := range w.identityEvents(name) {
-		types = append(types, f.Type)
-	}
-	return types
-}
+func (w *fixture) identityTypes(name string) []string { return typesOf(w.records(name)) }
 
 func (w *fixture) putIdentity(call engine.Call, name string, traits map[string]string) identities.IdentityReceipt {
 	w.t.Helper()
 	r, err := w.PutIdentity(w.t.Context(), call, name, traits)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	runtest.Must(w.t, err)
 	return r
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/eventstore/eventstoretest"
+	"github.com/annals-project/annals/internal/runtest"
 )
 
 const (
@@ -93,10 +94,7 @@ func TestIngest_AuthorIsCreatedOnce(t *testing.T) {
 	other := fixtureOver(t, w.store)
 	other.ingest(text("b", "two", by("ana")), "")
 	name := stream.Name(stream.Identity, stream.IdentityID(w.call.Principal.Project.Namespace, "ana"))
-	facts, err := w.log.ReadFrom(t.Context(), name, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	facts := w.read(name)
 	if len(facts) != 1 || facts[0].Event.(*identity.Appeared).Origin != identity.OriginIngest {
 		t.Errorf("records: %+v", facts)
 	}
@@ -133,9 +131,7 @@ func TestIngest_IdempotencyKeys(t *testing.T) {
 	if again := w.ingest(text("s", "one", labelled("l")), "key"); again != first {
 		t.Errorf("after a later revision the key returns %+v", again)
 	}
-	if _, err := w.DeleteDataPoints(t.Context(), w.call, []string{"s"}); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, errorOf(w.DeleteDataPoints(t.Context(), w.call, []string{"s"})))
 	_, err = w.Ingest(t.Context(), w.call, text("s", "one", labelled("l")), "key")
 	wantFault(t, err, fault.CodeDataPointDeleted)
 }
@@ -208,16 +204,12 @@ func TestIngest_ConcurrentCallersOfOneID(t *testing.T) {
 func TestIngest_DeletedID(t *testing.T) {
 	w := fixtureOver(t, eventstoretest.NewMemory()) // where a stream is ended without its records
 	w.ingest(text("s", "one"), "")
-	if _, err := w.DeleteDataPoints(t.Context(), w.call, []string{"s"}); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, errorOf(w.DeleteDataPoints(t.Context(), w.call, []string{"s"})))
 	_, err := w.Ingest(t.Context(), w.call, text("s", "two"), "")
 	wantFault(t, err, fault.CodeDataPointDeleted)
 	// It is still refused after its streams are erased.
 	name := stream.Name(stream.DataPoint, stream.DataPointID(w.call.Principal.Project.Namespace, "s"))
-	if _, err := w.store.Tombstone(t.Context(), name, 1); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, errorOf(w.store.Tombstone(t.Context(), name, 1)))
 	_, err = w.Ingest(t.Context(), w.call, text("s", "two"), "")
 	wantFault(t, err, fault.CodeDataPointDeleted)
 	_, err = w.DeleteDataPoints(t.Context(), w.call, []string{"s"})
@@ -272,9 +264,7 @@ func TestIngest_Own(t *testing.T) {
 	w.ingest(text("s", "one", by("ben"), to("team")), "")
 	call := w.own("ana")
 	call.KeepsAudience = true
-	if _, err := w.Ingest(t.Context(), call, text("s", "two", by("ana")), ""); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, errorOf(w.Ingest(t.Context(), call, text("s", "two", by("ana")), "")))
 	if e := w.newest("s"); e.Content.Inline != "two" || e.Effect.Audience != team {
 		t.Errorf("%+v", e)
 	}
@@ -282,9 +272,7 @@ func TestIngest_Own(t *testing.T) {
 		t.Errorf("a send that keeps nothing: %v, %s", err, w.head("s").Audience)
 	}
 	_, deleted := w.Ingest(t.Context(), w.own("eve"), text("s", "x", by("eve")), "")
-	if _, err := w.DeleteDataPoints(t.Context(), w.call, []string{"s"}); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, errorOf(w.DeleteDataPoints(t.Context(), w.call, []string{"s"})))
 	_, taken := w.Ingest(t.Context(), w.own("eve"), text("s", "x", by("eve")), "")
 	if deleted == nil || taken == nil || deleted.Error() != taken.Error() || strings.Contains(taken.Error(), "delete") {
 		t.Errorf("taken %v, deleted %v", taken, deleted)
@@ -318,7 +306,7 @@ func (w *fixture) private(name string) uuid.UUID {
 	if record == nil {
 		w.t.Fatalf("%s has no record", name)
 	}
-	return stream.PrivateAudienceID(w.recordID(name), record.CreatedAt)
+	return stream.PrivateAudienceID(w.identityID(name), record.CreatedAt)
 }
 
 // A private data point is in the audience of its author alone, who gets a record.
@@ -352,12 +340,8 @@ func TestIngest_PrivateToARecordMadeAgain(t *testing.T) {
 	w := newFixture(t)
 	w.ingest(text("s", "one", by("ana"), private), "")
 	before := w.head("s").Audience
-	if err := w.DeleteIdentity(t.Context(), w.later(1), "ana"); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := w.Ingest(t.Context(), w.later(2), text("n", "two", by("ana"), private), ""); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, w.DeleteIdentity(t.Context(), w.later(1), "ana"))
+	runtest.Must(t, errorOf(w.Ingest(t.Context(), w.later(2), text("n", "two", by("ana"), private), "")))
 	if now := w.head("n").Audience; now == before || now != w.private("ana") || w.head("s").Audience != before {
 		t.Errorf("the new text is in %s, the old one in %s, which was %s", now, w.head("s").Audience, before)
 	}
@@ -380,9 +364,7 @@ func TestIngest_PrivateIfNew(t *testing.T) {
 		{text("other", "one", by("ana"), to("team")), team},
 		{text("other", "one", by("ana"), private), w.private("ana")},
 	} {
-		if _, err := w.Ingest(t.Context(), call, send.in, ""); err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, errorOf(w.Ingest(t.Context(), call, send.in, "")))
 		if got := w.head(*send.in.ID).Audience; got != send.want {
 			t.Errorf("%s %q is in %s, want %s", *send.in.ID, send.in.Content, got, send.want)
 		}
@@ -412,9 +394,7 @@ func TestIngestBatch_Private(t *testing.T) {
 		text("d", "four", by("ana"), private),
 	}
 	for range 2 {
-		if _, err := w.IngestBatch(t.Context(), w.call, items, "key"); err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, errorOf(w.IngestBatch(t.Context(), w.call, items, "key")))
 	}
 	for id, want := range map[string]uuid.UUID{
 		"a": w.private("ana"), "b": w.private("ben"), "c": uuid.Nil, "d": w.private("ana"),

@@ -19,6 +19,7 @@ import (
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/eventstore/eventstoretest"
 	"github.com/annals-project/annals/internal/panics"
+	"github.com/annals-project/annals/internal/runtest"
 )
 
 // pageCounter records the longest read of a stream.
@@ -46,9 +47,7 @@ func TestScan_PageAtATime(t *testing.T) {
 	}
 	name := "audiences-" + uuid.NewString()
 	meta := event.NewMeta("test", time.Now())
-	if _, err := w.log.Append(t.Context(), name, eventstore.NoStream, meta, many...); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, errorOf(w.log.Append(t.Context(), name, eventstore.NoStream, meta, many...)))
 	store := &pageCounter{Store: w.store}
 	w.log.Store = store
 	next := eventstore.Revision(7)

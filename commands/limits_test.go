@@ -19,6 +19,7 @@ import (
 	"github.com/annals-project/annals/domain/metering"
 	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/eventstore"
+	"github.com/annals-project/annals/internal/runtest"
 )
 
 // meter is a Limiter in memory. A reservation counts until it is released.
@@ -138,9 +139,7 @@ func TestReserve_Batches(t *testing.T) {
 	r := w.batch(items, "key")
 	m.want(t, 3, 40)
 	facts, err := w.log.ReadFrom(t.Context(), stream.Name(stream.Ingestion, r.IngestionID), 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	for i, want := range []int64{0, 10, 20} {
 		if got := facts[0].Event.(*ingestion.Accepted).Items[i].CreditTenths; got != want {
 			t.Errorf("item %d costs %d tenths, want %d", i, got, want)
@@ -198,9 +197,7 @@ func TestReserve_RacesReleaseUnstoredSends(t *testing.T) {
 			_, errs[i] = on.Ingest(t.Context(), on.call, text(id, fmt.Sprintf("text %d", i%4)), "")
 		}
 	})
-	if err := errors.Join(errs...); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, errors.Join(errs...))
 	var items, tenths int64
 	for _, id := range ids {
 		for _, name := range []string{id, "x" + id, "y" + id} {
@@ -307,9 +304,7 @@ func (w *fixture) revisions(ids ...string) (n int) {
 func TestCap_UnchangedBatchRacesWithAChange(t *testing.T) {
 	team := func(w *fixture) {
 		put := identities.AudiencePut{Slug: "team", Kind: "fixed", Identities: []string{"ana"}}
-		if _, err := w.PutAudience(t.Context(), w.call, put); err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, errorOf(w.PutAudience(t.Context(), w.call, put)))
 	}
 	to := func(slug string) func(*ingest.DataPoint) {
 		return func(in *ingest.DataPoint) { in.Audience = &slug }
@@ -354,14 +349,10 @@ func TestCap_UnchangedBatchRacesWithAChange(t *testing.T) {
 					t.Fatal("answered without a fan-out")
 				}
 				id := stream.IngestionID(w.call.Principal.Project.Namespace, "key")
-				if err := ingest.ResumeBatch(t.Context(), w.log, id, w.call.ReceivedAt); err != nil {
-					t.Fatal(err)
-				}
+				runtest.Must(t, ingest.ResumeBatch(t.Context(), w.log, id, w.call.ReceivedAt))
 				r, err = w.IngestBatch(t.Context(), w.call, old, "key")
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			runtest.Must(t, err)
 			if r.Unchanged == nil || !*r.Unchanged || r.Status != ingest.StatusCompleted {
 				t.Errorf("receipt %+v", r)
 			}
@@ -395,9 +386,7 @@ func TestCap_UnchangedBatchRacesWithAChange(t *testing.T) {
 func TestCap_ReachedByAnUnchangedBatch(t *testing.T) {
 	w, m := capped(t, 2)
 	put := identities.AudiencePut{Slug: "team", Kind: "fixed", Identities: []string{}}
-	if _, err := w.PutAudience(t.Context(), w.call, put); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, errorOf(w.PutAudience(t.Context(), w.call, put)))
 	team := "team"
 	moved := func(in *ingest.DataPoint) { in.Audience = &team }
 	w.batch([]ingest.DataPoint{text("a", "one"), text("b", "two")}, "")

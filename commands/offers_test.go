@@ -18,6 +18,7 @@ import (
 	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/internal/auth"
+	"github.com/annals-project/annals/internal/runtest"
 	"github.com/annals-project/annals/internal/work"
 )
 
@@ -27,9 +28,7 @@ func (w *fixture) offer(org, email string, role organization.Role) uuid.UUID {
 	w.t.Helper()
 	in := people.NewOffer{Email: email, Role: role}
 	made, err := w.OfferMembership(w.t.Context(), w.call, w.org(org), in, offerLife)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	runtest.Must(w.t, err)
 	return made.ID
 }
 
@@ -37,9 +36,7 @@ func (w *fixture) offer(org, email string, role organization.Role) uuid.UUID {
 func (w *fixture) offers() (open []work.Offer) {
 	w.t.Helper()
 	records, err := w.store.ReadAll(w.t.Context(), 0, 1<<20)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	runtest.Must(w.t, err)
 	for _, r := range records {
 		if stream.Category(r.Stream) != stream.Offer {
 			continue
@@ -49,9 +46,7 @@ func (w *fixture) offers() (open []work.Offer) {
 		if errors.Is(err, eventstore.ErrDeleted) {
 			continue
 		}
-		if err != nil {
-			w.t.Fatal(err)
-		}
+		runtest.Must(w.t, err)
 		open = append(open, work.Offer{ID: id, AddressedAt: w.call.ReceivedAt})
 	}
 	return open
@@ -171,9 +166,7 @@ func TestOffer_ToAnAddressOfAnotherForm(t *testing.T) {
 	_, err := w.AcceptOffer(t.Context(), w.call, w.org("Annals"), id, kelvin)
 	wantFault(t, err, "not-found")
 	mine, err := w.AddressName("KIM@acme.example")
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	if theirs, err := w.AddressName(kelvin); err != nil || theirs == mine {
 		t.Errorf("offers to %s are found for %s: %v", kim, kelvin, err)
 	}
@@ -189,9 +182,7 @@ func TestOffer_Again(t *testing.T) {
 	}
 	_, err := w.AcceptOffer(t.Context(), w.call, w.org("Annals"), first, anas)
 	wantFault(t, err, "not-found")
-	if _, err := w.AcceptOffer(t.Context(), w.call, w.org("Annals"), next, anas); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, errorOf(w.AcceptOffer(t.Context(), w.call, w.org("Annals"), next, anas)))
 	if diff := cmp.Diff([]string{anas + " admin"}, w.members("Annals")); diff != "" {
 		t.Errorf("members (-want +got):\n%s", diff)
 	}
@@ -256,9 +247,7 @@ func (w *fixture) settleOffers(now time.Time) {
 	for _, o := range w.offers() {
 		o.Organization = w.org("Annals")
 		for range 2 { // a second run changes nothing
-			if _, err := people.SettleOffer(w.t.Context(), w.log, o, now); err != nil {
-				w.t.Fatal(err)
-			}
+			runtest.Must(w.t, errorOf(people.SettleOffer(w.t.Context(), w.log, o, now)))
 		}
 	}
 	var state organization.State
@@ -276,9 +265,7 @@ func (w *fixture) settleOffers(now time.Time) {
 func TestSettleOffer_WhileItIsMade(t *testing.T) {
 	w := peopled(t)
 	id := w.offer("Annals", anas, organization.Member)
-	if err := w.EndOffer(t.Context(), w.call, w.org("Annals"), id, organization.Declined); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, w.EndOffer(t.Context(), w.call, w.org("Annals"), id, organization.Declined))
 	o := work.Offer{ID: uuid.New(), Organization: w.org("Annals"), AddressedAt: w.call.ReceivedAt}
 	for _, c := range []struct {
 		after time.Duration
@@ -315,9 +302,7 @@ func TestAgents_AMemberDecides(t *testing.T) {
 		w.RevokeAgent(ctx, call, org, agent, uuid.Nil),
 		w.StopAgent(ctx, call, org, agent),
 	} {
-		if err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, err)
 	}
 	facts := w.eventsOf("Annals")
 	wantTypes(t, typesOf(facts), planSet, keySet, memberAdded, "organization.agent-approved.v1", "organization.agent-denied.v1",
@@ -338,9 +323,7 @@ func TestAgents_Refusals(t *testing.T) {
 	other := w.add("Annals", "dee@acme.example", organization.Member)
 	call, org, ctx := w.byMember("Annals", cy), w.org("Annals"), t.Context()
 	approval := organization.AgentApproved{OrganizationID: org, AgentID: agent, Scopes: []string{"memory:read"}}
-	if err := w.ApproveAgent(ctx, call, approval); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, w.ApproveAgent(ctx, call, approval))
 	inTheirs, theirs := approval, approval
 	inTheirs.ProjectID, theirs.OrganizationID = w.projectIn("Acme"), w.org("Acme")
 	for name, c := range map[string]struct {
@@ -358,9 +341,7 @@ func TestAgents_Refusals(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) { _ = wantFault(t, c.err, c.code) })
 	}
-	if err := w.RemoveMember(ctx, w.call, org, cy); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, w.RemoveMember(ctx, w.call, org, cy))
 	cy = w.add("Annals", "cy@acme.example", organization.Member)
 	t.Run("the agent of a member who left", func(t *testing.T) {
 		_ = wantFault(t, w.ApproveAgent(ctx, w.byMember("Annals", cy), approval), "conflict")

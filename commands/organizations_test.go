@@ -22,6 +22,7 @@ import (
 	"github.com/annals-project/annals/domain/registry"
 	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/eventstore"
+	"github.com/annals-project/annals/internal/runtest"
 	"github.com/annals-project/annals/internal/secret"
 	"github.com/annals-project/annals/internal/tenants"
 )
@@ -32,27 +33,20 @@ func (w *fixture) bootstrapped() {
 	first := tenancy.FirstStart{
 		Organization: "Annals", ManagementKey: secret.Describe("svc_mk_first"), ProjectKey: secret.Describe("svc_sk_first"), HashKey: make([]byte, 32), At: w.call.ReceivedAt,
 	}
-	if err := tenancy.Bootstrap(w.t.Context(), w.log, first); err != nil {
-		w.t.Fatal(err)
-	}
+	runtest.Must(w.t, tenancy.Bootstrap(w.t.Context(), w.log, first))
 }
 
 // given appends the events that a test starts from to an empty stream.
 func (w *fixture) given(name string, events ...event.Event) {
 	w.t.Helper()
 	meta := event.NewMeta("test", time.Now())
-	if _, err := w.log.Append(w.t.Context(), name, eventstore.NoStream, meta, events...); err != nil {
-		w.t.Fatal(err)
-	}
+	runtest.Must(w.t, errorOf(w.log.Append(w.t.Context(), name, eventstore.NoStream, meta, events...)))
 }
 
 // registry folds the registry.
 func (w *fixture) registry() registry.State {
 	w.t.Helper()
-	facts, err := w.log.ReadFrom(w.t.Context(), stream.Registry, 0)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	facts := w.read(stream.Registry)
 	var state registry.State
 	for _, f := range facts {
 		state.Evolve(f.Event)
@@ -68,11 +62,7 @@ func (w *fixture) eventsOf(name string) []eventstore.DecodedEvent {
 	if !ok {
 		w.t.Fatalf("no organization %q", name)
 	}
-	facts, err := w.log.ReadFrom(w.t.Context(), stream.Name(stream.Organization, o.OrganizationID), 0)
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	return facts
+	return w.read(stream.Name(stream.Organization, o.OrganizationID))
 }
 
 func typesOf(facts []eventstore.DecodedEvent) []string {
@@ -100,9 +90,7 @@ func TestPrepareOrganizations_FirstStart(t *testing.T) {
 	w.bootstrapped() // a second process
 	wantTypes(t, typesOf(w.eventsOf("annals")), planSet, keySet)
 	for range 2 {
-		if err := w.PrepareOrganizations(t.Context(), w.call); err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, w.PrepareOrganizations(t.Context(), w.call))
 	}
 	wantTypes(t, typesOf(w.eventsOf("annals")), planSet, keySet, prepared)
 }
@@ -121,18 +109,14 @@ func TestPrepareOrganizations_CrashBeforeTheParts(t *testing.T) {
 			CreatedAt:      w.call.ReceivedAt,
 		},
 	)
-	if err := w.PrepareOrganizations(t.Context(), w.call); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, w.PrepareOrganizations(t.Context(), w.call))
 	facts := w.eventsOf("Crashed")
 	wantTypes(t, typesOf(facts), memberAdded, planSet, granted, prepared)
 	if g := facts[2].Event.(*organization.CreditsGranted); g.Kind != metering.Starting || g.Tenths != 4_000_000 {
 		t.Errorf("granted %+v", g)
 	}
 	// The crash lost its management key, so a rotation creates one.
-	if _, err := w.RotateManagementKey(t.Context(), w.call, ""); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, errorOf(w.RotateManagementKey(t.Context(), w.call, "")))
 	wantTypes(t, typesOf(w.eventsOf("Crashed")), memberAdded, planSet, granted, prepared, keySet)
 }
 
@@ -143,9 +127,7 @@ func TestPrepareOrganizations_CrashAfterTheKey(t *testing.T) {
 		registry.OrganizationCreated{OrganizationID: id, Name: "Old", Plan: metering.SelfHosted, CreatedAt: w.call.ReceivedAt})
 	w.given(stream.Name(stream.Organization, id),
 		organization.ManagementKeySet{OrganizationID: id, KeyID: uuid.New(), Hash: "h", SetAt: w.call.ReceivedAt})
-	if err := w.PrepareOrganizations(t.Context(), w.call); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, w.PrepareOrganizations(t.Context(), w.call))
 	facts := w.eventsOf("Old")
 	wantTypes(t, typesOf(facts), keySet, planSet, prepared)
 	if p := facts[1].Event.(*organization.PlanSet); p.Plan != metering.SelfHosted {
@@ -158,9 +140,7 @@ func TestCreateOrganization(t *testing.T) {
 	w.bootstrapped()
 	got, err := w.CreateOrganization(t.Context(), w.call,
 		tenancy.NewOrganization{Name: "Acme", Plan: metering.PayAsYouGo, OwnerEmail: "ana@gmail.com"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	facts := w.eventsOf(got.ID.String())
 	wantTypes(t, typesOf(facts), memberAdded, planSet, granted, keySet, prepared)
 	if set := facts[3].Event.(*organization.ManagementKeySet); set.Hash != secret.HashText(got.ManagementKey) ||
@@ -236,9 +216,7 @@ func TestPrepareOrganizations_ReadsOnlyUnprepared(t *testing.T) {
 		registry.OrganizationCreated{OrganizationID: one, Name: "One", Plan: metering.Flex, CreatedAt: w.call.ReceivedAt},
 		registry.OrganizationCreated{OrganizationID: two, Name: "Two", Plan: metering.Flex, CreatedAt: w.call.ReceivedAt})
 	service := commands.New(commands.Config{Journal: w.log, Waiter: noWait{}, Preparing: preparing{two, uuid.New()}})
-	if err := service.PrepareOrganizations(t.Context(), w.call); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, service.PrepareOrganizations(t.Context(), w.call))
 	wantTypes(t, typesOf(w.eventsOf("One")))
 	wantTypes(t, typesOf(w.eventsOf("Two")), planSet, granted, prepared)
 }
@@ -268,9 +246,7 @@ func TestCreateOrganization_PreparedByAnotherProcess(t *testing.T) {
 		name := fmt.Sprint("Acme ", n)
 		got, err := w.CreateOrganization(t.Context(), w.call,
 			tenancy.NewOrganization{Name: name, Plan: metering.Flex, OwnerEmail: "ana@acme.example"})
-		if err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, err)
 		types := typesOf(w.eventsOf(name))
 		slices.Sort(types)
 		wantTypes(t, types, granted, keySet, memberAdded, planSet, prepared)
@@ -321,9 +297,7 @@ func metered(t *testing.T) (*fixture, *accounts) {
 	a := &accounts{fixture: w}
 	w.Service = commands.New(commands.Config{Journal: w.log, Waiter: noWait{}, Accounts: a})
 	w.bootstrapped()
-	if err := w.PrepareOrganizations(t.Context(), w.call); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, w.PrepareOrganizations(t.Context(), w.call))
 	w.call.Principal.OrganizationID = w.registry().Organizations[0].OrganizationID
 	return w, a
 }
@@ -331,18 +305,14 @@ func metered(t *testing.T) (*fixture, *accounts) {
 func (w *fixture) setPlan(plan metering.Plan) tenants.Organization {
 	w.t.Helper()
 	changed, err := w.SetPlan(w.t.Context(), w.call, "Annals", plan)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	runtest.Must(w.t, err)
 	return changed
 }
 
 func (w *fixture) grant(tenths int64) tenants.Organization {
 	w.t.Helper()
 	changed, err := w.GrantCredits(w.t.Context(), w.call, "", tenths)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	runtest.Must(w.t, err)
 	return changed
 }
 
@@ -424,9 +394,7 @@ func TestGrantCredits_ConcurrentProcesses(t *testing.T) {
 	var all int64
 	for range cap(taken) {
 		credits, err := (<-taken).Float64()
-		if err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, err)
 		all += int64(10 * credits)
 	}
 	var stored int64
@@ -462,13 +430,9 @@ func TestRotateManagementKey_ReportsFormerKeys(t *testing.T) {
 	file := &credentialsFile{}
 	w.Service = commands.New(commands.Config{Journal: w.log, Waiter: noWait{}, Credentials: file})
 	first, err := w.RotateManagementKey(t.Context(), w.call, "annals")
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	second, err := w.RotateManagementKey(t.Context(), w.call, "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	facts := w.eventsOf("Annals")
 	set := facts[len(facts)-1].Event.(*organization.ManagementKeySet)
 	if set.Hash != secret.HashText(second.ManagementKey) || first.ManagementKey == second.ManagementKey {
@@ -506,9 +470,7 @@ func (f *credentialsFile) ReplaceManagementKey(isFormer func(hash string) bool, 
 func TestSetSpendCap_OrganizationByNameOrID(t *testing.T) {
 	w, _ := metered(t)
 	other, err := w.CreateOrganization(t.Context(), w.call, tenancy.NewOrganization{Name: "Acme", Plan: metering.Flex})
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	for _, org := range []string{"acme", "ACME", other.ID.String()} {
 		got, err := w.SetSpendCap(t.Context(), w.call, org, nil)
 		if err != nil || got.ID != other.ID {

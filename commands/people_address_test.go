@@ -18,6 +18,7 @@ import (
 	"github.com/annals-project/annals/domain/person"
 	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/eventstore"
+	"github.com/annals-project/annals/internal/runtest"
 	"github.com/annals-project/annals/internal/work"
 )
 
@@ -26,9 +27,7 @@ func TestChangeAddress_OfAMember(t *testing.T) {
 	w := peopled(t)
 	id := w.add("Annals", anas, organization.Owner)
 	for _, email := range []string{newer, newer, "Ana@New.example", newer} {
-		if err := w.ChangeAddress(t.Context(), w.call, id, email); err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, w.ChangeAddress(t.Context(), w.call, id, email))
 		if got := w.members("Annals"); !slices.Equal(got, []string{email + " owner"}) {
 			t.Errorf("members %v, want %s", got, email)
 		}
@@ -46,9 +45,7 @@ func TestChangeAddress_OfAMember(t *testing.T) {
 	}
 	w.settle(w.call.ReceivedAt.Add(time.Hour))
 	records, err := w.store.ReadAll(t.Context(), 0, 1<<20)
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	wantNoAddress(t, records, anas, newer)
 }
 
@@ -56,9 +53,7 @@ func TestChangeAddress_BackAndForth(t *testing.T) {
 	w := peopled(t)
 	id := w.add("Annals", anas, organization.Owner)
 	for _, email := range []string{"ana@new.example", anas, "ana@new.example", anas} {
-		if err := w.ChangeAddress(t.Context(), w.call, id, email); err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, w.ChangeAddress(t.Context(), w.call, id, email))
 	}
 	w.settle(w.call.ReceivedAt.Add(time.Hour))
 	if got := w.members("Annals"); !slices.Equal(got, []string{anas + " owner"}) {
@@ -71,9 +66,7 @@ func TestChangeAddress_Faults(t *testing.T) {
 	id := w.add("Annals", anas, organization.Member)
 	gone := w.add("Annals", "gone@acme.example", organization.Member)
 	w.at(w.call.ReceivedAt.Add(time.Hour))
-	if err := w.RemovePerson(t.Context(), w.call, gone); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, w.RemovePerson(t.Context(), w.call, gone))
 	for name, c := range map[string]struct {
 		err  error
 		code string
@@ -100,9 +93,7 @@ func TestPeople_CrashAfterEachAppend(t *testing.T) {
 	member := func(w *fixture) (id uuid.UUID) {
 		for _, email := range []string{anas, "ana@new.example"} {
 			found, lives, err := w.FindPerson(w.t.Context(), email)
-			if err != nil {
-				w.t.Fatal(err)
-			}
+			runtest.Must(w.t, err)
 			if lives {
 				id = found
 			}
@@ -185,9 +176,7 @@ func TestPeople_CrashAfterEachAppend(t *testing.T) {
 				}
 				alive := w.settle(later.Add(2 * time.Hour))
 				w.at(later.Add(2 * time.Hour))
-				if err := w.PrepareOrganizations(t.Context(), w.call); err != nil {
-					t.Fatal(err)
-				}
+				runtest.Must(t, w.PrepareOrganizations(t.Context(), w.call))
 				for _, email := range alive {
 					if email != "bo@acme.example" && !slices.ContainsFunc(all(), func(m string) bool { return strings.HasPrefix(m, email+" ") }) {
 						t.Errorf("%s is kept, a member of nothing; members %v", email, all())
@@ -291,16 +280,12 @@ func (w *fixture) stored(email string) uuid.UUID {
 	id := w.add("Annals", "member"+uuid.NewString()+"@acme.example", organization.Member)
 	forms := person.Forms(email)
 	name, err := w.log.Namespaces.AddressName(forms[len(forms)-1])
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	runtest.Must(w.t, err)
 	claims := w.claims()
 	given := claims[slices.IndexFunc(claims, func(p work.Person) bool { return p.ID == id })].Addresses[0]
 	persons := stream.Name(stream.Person, id)
 	events, err := w.store.Read(w.t.Context(), persons, 0, eventstore.Forwards, 100)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	runtest.Must(w.t, err)
 	meta := event.NewMeta("test", w.call.ReceivedAt)
 	for _, c := range []struct {
 		stream string
@@ -311,9 +296,7 @@ func (w *fixture) stored(email string) uuid.UUID {
 		{persons, events[len(events)-1].Revision, person.AddressChanged{PersonID: id, Email: email, ChangedAt: w.call.ReceivedAt}},
 		{given, 0, person.AddressReleased{PersonID: id, ReleasedAt: w.call.ReceivedAt}},
 	} {
-		if _, err := w.log.Append(w.t.Context(), c.stream, c.at, meta, c.event); err != nil {
-			w.t.Fatal(err)
-		}
+		runtest.Must(w.t, errorOf(w.log.Append(w.t.Context(), c.stream, c.at, meta, c.event)))
 	}
 	return id
 }
@@ -353,17 +336,13 @@ func TestPeople_StoredUnderTheFormerForm(t *testing.T) {
 		t.Errorf("added %s, want %s", got, id)
 	}
 	for _, p := range w.claims() { // the finisher leaves the claim
-		if _, err := people.SettlePerson(t.Context(), w.log, p, w.call.ReceivedAt.Add(time.Hour)); err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, errorOf(people.SettlePerson(t.Context(), w.log, p, w.call.ReceivedAt.Add(time.Hour))))
 	}
 	w.wantFound(marta, id)
 	other := w.add("Acme", "cy@acme.example", organization.Member)
 	wantFault(t, w.ChangeAddress(t.Context(), w.call, other, marta), "conflict")
 	// A change of the address leaves nothing under the former form.
-	if err := w.ChangeAddress(t.Context(), w.call, id, "marta@acme.example"); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, w.ChangeAddress(t.Context(), w.call, id, "marta@acme.example"))
 	w.wantFound(marta, uuid.Nil)
 	w.wantFound("marta@acme.example", id)
 	w.settle(w.call.ReceivedAt.Add(2 * time.Hour))
@@ -375,9 +354,7 @@ func TestPeople_FormerNameOfAnotherAddress(t *testing.T) {
 		"a new person": func(w *fixture) uuid.UUID { return w.add("Acme", kim, organization.Member) },
 		"a change": func(w *fixture) uuid.UUID {
 			id := w.add("Acme", "cy@acme.example", organization.Member)
-			if err := w.ChangeAddress(w.t.Context(), w.call, id, kim); err != nil {
-				w.t.Fatal(err)
-			}
+			runtest.Must(w.t, w.ChangeAddress(w.t.Context(), w.call, id, kim))
 			return id
 		},
 	} {

@@ -23,6 +23,7 @@ import (
 	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/internal/auth"
+	"github.com/annals-project/annals/internal/runtest"
 	"github.com/annals-project/annals/internal/work"
 )
 
@@ -103,9 +104,7 @@ func TestSetProjectAccess_OfAMember(t *testing.T) {
 	for _, access := range []organization.Access{
 		organization.ReadAccess, organization.ReadAccess, organization.WriteAccess, organization.NoAccess,
 	} {
-		if err := w.SetProjectAccess(t.Context(), call, w.org("Annals"), cy, own, access); err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, w.SetProjectAccess(t.Context(), call, w.org("Annals"), cy, own, access))
 	}
 	for _, err := range []error{
 		w.SetSecondFactor(t.Context(), call, w.org("Annals"), true),
@@ -117,9 +116,7 @@ func TestSetProjectAccess_OfAMember(t *testing.T) {
 			w.projectIn("Annals"): organization.ReadAccess,
 		}),
 	} {
-		if err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, err)
 	}
 	facts := w.eventsOf("Annals")
 	wantTypes(t, typesOf(facts), planSet, keySet, memberAdded, accessSet, accessSet, accessSet, factorSet, signInReset,
@@ -155,18 +152,12 @@ func TestRemoveMember_TheLastMembershipErasesThePerson(t *testing.T) {
 	id := w.add("Annals", anas, organization.Member)
 	w.add("Acme", anas, organization.Owner)
 	w.at(w.call.ReceivedAt.Add(time.Hour))
-	if err := w.RemoveMember(t.Context(), w.call, w.org("Annals"), id); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, w.RemoveMember(t.Context(), w.call, w.org("Annals"), id))
 	if got := w.emailOf(id); got != anas {
 		t.Fatalf("a member of another organization is %q", got)
 	}
-	if err := w.SetMemberRole(t.Context(), w.call, w.org("Acme"), id, organization.Admin); err != nil {
-		t.Fatal(err)
-	}
-	if err := w.RemoveMember(t.Context(), w.call, w.org("Acme"), id); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, w.SetMemberRole(t.Context(), w.call, w.org("Acme"), id, organization.Admin))
+	runtest.Must(t, w.RemoveMember(t.Context(), w.call, w.org("Acme"), id))
 	if got := w.emailOf(id); got != "erased" {
 		t.Errorf("without an organization the person is %q", got)
 	}
@@ -183,9 +174,7 @@ func TestRemovePerson_EndsEveryMembership(t *testing.T) {
 	id := w.add("Annals", anas, organization.Owner)
 	w.add("Acme", anas, organization.Member)
 	w.at(w.call.ReceivedAt.Add(time.Hour))
-	if err := w.RemovePerson(t.Context(), w.call, id); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, w.RemovePerson(t.Context(), w.call, id))
 	if got := w.emailOf(id); got != "erased" {
 		t.Errorf("the person is %q", got)
 	}
@@ -202,9 +191,7 @@ func TestRemovePerson_EndsEveryMembership(t *testing.T) {
 func TestRemovePerson_WhileAJoinMayBeUnderWay(t *testing.T) {
 	w := peopled(t)
 	id := w.add("Annals", anas, organization.Member)
-	if err := w.RemovePerson(t.Context(), w.call, id); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, w.RemovePerson(t.Context(), w.call, id))
 	if got := append(w.members("Annals"), w.emailOf(id)); !slices.Equal(got, []string{"removed"}) {
 		t.Errorf("members and person %v", got)
 	}
@@ -231,16 +218,10 @@ func TestRemovePerson_OwnerOfAnUnpreparedOrganization(t *testing.T) {
 		t.Fatalf("alive are %v: the preparation needs its owner", got)
 	}
 	id, _, err := w.FindPerson(t.Context(), anas)
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	w.at(w.call.ReceivedAt.Add(2 * time.Hour))
-	if err := w.RemovePerson(t.Context(), w.call, id); err != nil {
-		t.Fatal(err)
-	}
-	if err := w.PrepareOrganizations(t.Context(), w.call); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, w.RemovePerson(t.Context(), w.call, id))
+	runtest.Must(t, w.PrepareOrganizations(t.Context(), w.call))
 	if got := w.members("Late"); len(got) > 0 || w.emailOf(id) != "erased" {
 		t.Errorf("members %v, the owner is %q", got, w.emailOf(id))
 	}
@@ -251,18 +232,14 @@ func TestSettlePerson_ErasedPersonWhoIsAMember(t *testing.T) {
 	w := peopled(t)
 	id := w.add("Annals", anas, organization.Member)
 	w.at(w.call.ReceivedAt.Add(time.Hour))
-	if err := w.RemovePerson(t.Context(), w.call, id); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, w.RemovePerson(t.Context(), w.call, id))
 	state := w.registry()
 	o, _ := state.Organization("Annals")
 	facts := w.eventsOf("Annals")
 	late := organization.MemberAdded{OrganizationID: o.OrganizationID, MemberID: id, Role: organization.Owner}
 	_, err := w.log.Append(t.Context(), stream.Name(stream.Organization, o.OrganizationID), facts[len(facts)-1].Revision,
 		event.NewMeta("test", w.call.ReceivedAt), late)
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	erased, err := people.SettlePerson(t.Context(), w.log,
 		work.Person{ID: id, Organizations: []uuid.UUID{o.OrganizationID}}, w.log.Now())
 	if got := w.members("Annals"); err != nil || !erased || len(got) > 0 {
@@ -313,14 +290,10 @@ func TestPeople_NoAddressInAnyOtherStream(t *testing.T) {
 		w.RemoveMember(t.Context(), w.call, w.org("Annals"), id),
 		w.RemovePerson(t.Context(), w.call, gone),
 	} {
-		if err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, err)
 	}
 	records, err := w.store.ReadAll(t.Context(), 0, 1<<20)
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	wantNoAddress(t, records, anas, "bo@acme.example", "cy@acme.example", "dee@acme.example")
 }
 
@@ -342,9 +315,7 @@ func (w *fixture) at(now time.Time) { w.log.Now = func() time.Time { return now 
 func (w *fixture) create(name, owner string) {
 	w.t.Helper()
 	in := tenancy.NewOrganization{Name: name, Plan: metering.Flex, OwnerEmail: owner}
-	if _, err := w.CreateOrganization(w.t.Context(), w.call, in); err != nil {
-		w.t.Fatal(err)
-	}
+	runtest.Must(w.t, errorOf(w.CreateOrganization(w.t.Context(), w.call, in)))
 }
 
 // org returns the id of the organization with a name, a random one if there is none.
@@ -362,18 +333,14 @@ func (w *fixture) projectIn(org string) uuid.UUID {
 	call := w.call
 	call.Principal.OrganizationID = w.org(org)
 	p, err := w.CreateProject(w.t.Context(), call, "Project")
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	runtest.Must(w.t, err)
 	return p.ID
 }
 
 func (w *fixture) add(org, email string, role organization.Role) uuid.UUID {
 	w.t.Helper()
 	id, err := w.AddMember(w.t.Context(), w.call, w.org(org), people.NewMember{Email: email, Role: role})
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	runtest.Must(w.t, err)
 	return id
 }
 
@@ -414,35 +381,22 @@ func (w *fixture) emailOf(id uuid.UUID) string {
 // claims are the people that any address was claimed for, with the addresses that are not released.
 func (w *fixture) claims() []work.Person {
 	w.t.Helper()
-	records, err := w.store.ReadAll(w.t.Context(), 0, 1<<20)
-	if err != nil {
-		w.t.Fatal(err)
-	}
 	var all []work.Person
-	for _, r := range records {
-		if stream.Category(r.Stream) != stream.Address {
-			continue
-		}
-		e, err := w.log.Codec.Decode(r)
-		if err != nil {
-			w.t.Fatal(err)
-		}
-		of := func(id uuid.UUID) int {
-			return slices.IndexFunc(all, func(p work.Person) bool { return p.ID == id })
-		}
-		switch e := e.(type) {
+	of := func(id uuid.UUID) int { return slices.IndexFunc(all, func(p work.Person) bool { return p.ID == id }) }
+	runtest.Must(w.t, logDirectory{w.log}.fold(w.t.Context(), func(f eventstore.DecodedEvent) {
+		switch e := f.Event.(type) {
 		case *person.AddressClaimed:
 			if of(e.PersonID) < 0 {
 				all = append(all, work.Person{ID: e.PersonID, ClaimedAt: e.ClaimedAt})
 			}
-			if p := &all[of(e.PersonID)]; !slices.Contains(p.Addresses, r.Stream) {
-				p.Addresses = append(p.Addresses, r.Stream)
+			if p := &all[of(e.PersonID)]; !slices.Contains(p.Addresses, f.Stream) {
+				p.Addresses = append(p.Addresses, f.Stream)
 			}
 		case *person.AddressReleased:
 			p := &all[of(e.PersonID)]
-			p.Addresses = slices.DeleteFunc(p.Addresses, func(a string) bool { return a == r.Stream })
+			p.Addresses = slices.DeleteFunc(p.Addresses, func(a string) bool { return a == f.Stream })
 		}
-	}
+	}))
 	return all
 }
 
@@ -452,9 +406,7 @@ func (w *fixture) settle(now time.Time) []string {
 	var alive []string
 	for _, p := range w.claims() {
 		for range 2 { // a second run changes nothing
-			if _, err := people.SettlePerson(w.t.Context(), w.log, p, now); err != nil {
-				w.t.Fatal(err)
-			}
+			runtest.Must(w.t, errorOf(people.SettlePerson(w.t.Context(), w.log, p, now)))
 		}
 		switch email := w.emailOf(p.ID); email {
 		case "erased":

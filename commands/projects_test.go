@@ -17,6 +17,7 @@ import (
 	"github.com/annals-project/annals/domain/metering"
 	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/eventstore"
+	"github.com/annals-project/annals/internal/runtest"
 	"github.com/annals-project/annals/internal/tenants"
 )
 
@@ -29,11 +30,7 @@ func (w *fixture) projectTypes(slug string) []string {
 	if !ok {
 		w.t.Fatalf("no project %q", slug)
 	}
-	facts, err := w.log.ReadFrom(w.t.Context(), stream.Name(stream.Project, p.ProjectID), 0)
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	return typesOf(facts)
+	return typesOf(w.read(stream.Name(stream.Project, p.ProjectID)))
 }
 
 func TestSetArchived(t *testing.T) {
@@ -83,9 +80,7 @@ func TestSetCaps(t *testing.T) {
 func TestSetCaps_ProjectOfAnotherOrganization(t *testing.T) {
 	w, _ := metered(t)
 	acme := tenancy.NewOrganization{Name: "Acme", Plan: metering.Flex}
-	if _, err := w.CreateOrganization(t.Context(), w.call, acme); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, errorOf(w.CreateOrganization(t.Context(), w.call, acme)))
 	before := w.projectTypes("default")
 	_, err := w.SetArchived(t.Context(), w.call, "Acme", "default", true)
 	wantFault(t, err, "not-found")
@@ -112,9 +107,7 @@ func TestCreateProject_LimitOfThePlan(t *testing.T) {
 	}
 	neighbour, err := w.CreateOrganization(t.Context(), w.call,
 		tenancy.NewOrganization{Name: "Acme", Plan: metering.PayAsYouGo})
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	call := w.call
 	call.Principal.OrganizationID = neighbour.ID
 	if got, err := w.CreateProject(t.Context(), call, "More"); err != nil || got.Slug != "more" {
@@ -237,14 +230,9 @@ func TestDescribeProject_NameAndDescription(t *testing.T) {
 	for _, d := range [][2]string{
 		{"Project", ""}, {"Project", "New"}, {"Project", "New"}, {"Other", "New"}, {"Project", ""}, {"Project", strings.Repeat("ü", 1000)},
 	} {
-		if err := describe("project", d[0], d[1]); err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, describe("project", d[0], d[1]))
 	}
-	facts, err := w.log.ReadFrom(t.Context(), stream.Name(stream.Project, id), 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	facts := w.read(stream.Name(stream.Project, id))
 	const described = "project.described.v1"
 	wantTypes(t, typesOf(facts), described, described, described, described)
 	p, err := w.SetArchived(t.Context(), call, "Acme", "project", true)

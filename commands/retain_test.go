@@ -24,6 +24,7 @@ import (
 	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/internal/auth"
+	"github.com/annals-project/annals/internal/runtest"
 )
 
 // widest records the largest read of a stream.
@@ -53,9 +54,7 @@ func TestRetainFacts_DataPointSentManyTimes(t *testing.T) {
 		w.ingest(in, "") // unchanged
 	}
 	r, err := w.DeleteDataPoints(t.Context(), w.call, []string{"a"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	dataPoint := stream.DataPointID(w.call.Principal.Project.Namespace, "a")
 	keep := func(on *fixture) error {
 		return on.eraser().RetainFacts(t.Context(), r.OperationID, []uuid.UUID{dataPoint})
@@ -68,9 +67,7 @@ func TestRetainFacts_DataPointSentManyTimes(t *testing.T) {
 	counted := &widest{Store: w.store}
 	survivor := fixtureOver(t, counted)
 	for range 2 { // the second run finds everything retained
-		if err := keep(survivor); err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, keep(survivor))
 	}
 	if n := counted.most.Load(); n > 64 {
 		t.Errorf("%d events were read at once", n)
@@ -78,10 +75,7 @@ func TestRetainFacts_DataPointSentManyTimes(t *testing.T) {
 	if n := counted.reads.Load(); n > sends/64+40 {
 		t.Errorf("%d reads for %d sends", n, sends)
 	}
-	facts, err := w.log.ReadFrom(t.Context(), stream.Name(stream.Deletion, r.OperationID), 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	facts := w.read(stream.Name(stream.Deletion, r.OperationID))
 	seen, next, complete := map[uuid.UUID]bool{}, int64(0), 0
 	for _, f := range facts {
 		e, is := f.Event.(*deletion.FactsKept)
@@ -145,15 +139,11 @@ func TestRetainFacts_ManyMemories(t *testing.T) {
 	name := stream.Name(stream.Memory, dataPoint)
 	for part := range slices.Chunk(events, 5) {
 		done, err := w.log.Append(t.Context(), name, at, event.NewMeta("test", time.Now()), part...)
-		if err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, err)
 		at = done.Revision
 	}
 	r, err := w.DeleteDataPoints(t.Context(), w.call, []string{"a"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	keep := func(on *fixture) error {
 		return on.eraser().RetainFacts(t.Context(), r.OperationID, []uuid.UUID{dataPoint})
 	}
@@ -162,13 +152,8 @@ func TestRetainFacts_ManyMemories(t *testing.T) {
 	if err := keep(fixtureOver(t, d)); err == nil {
 		t.Fatal("a crash after two parts goes unnoticed")
 	}
-	if err := keep(fixtureOver(t, w.store)); err != nil {
-		t.Fatal(err)
-	}
-	facts, err := w.log.ReadFrom(t.Context(), stream.Name(stream.Deletion, r.OperationID), 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, keep(fixtureOver(t, w.store)))
+	facts := w.read(stream.Name(stream.Deletion, r.OperationID))
 	parts, next, counted := 0, int64(0), map[int]int{}
 	for n, f := range facts {
 		e := f.Event.(*deletion.FactsKept)
@@ -203,9 +188,7 @@ func TestRetainFacts_AuthorsByRecordID(t *testing.T) {
 	w := newFixture(t)
 	w.log.Namespaces = stream.NewNamespaces(make([]byte, 32))
 	namespace, err := w.log.Namespaces.Of(stored)
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	w.call.Principal.Project.Namespace = namespace
 	project := w.call.Principal.Project
 	created := registry.ProjectCreated{
@@ -216,9 +199,7 @@ func TestRetainFacts_AuthorsByRecordID(t *testing.T) {
 		Namespace: stored,
 	}
 	meta := event.NewMeta("test", time.Now())
-	if _, err := w.log.Append(t.Context(), stream.Registry, eventstore.NoStream, meta, created); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, errorOf(w.log.Append(t.Context(), stream.Registry, eventstore.NoStream, meta, created)))
 	by := func(content, author string) ingest.DataPoint {
 		in := text("a", content)
 		in.Identity = &author
@@ -228,17 +209,10 @@ func TestRetainFacts_AuthorsByRecordID(t *testing.T) {
 	w.ingest(text("a", "two"), "")
 	w.ingest(by("two", "ben"), "") // unchanged
 	r, err := w.DeleteDataPoints(t.Context(), w.call, []string{"a"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	deleted := []uuid.UUID{stream.DataPointID(project.Namespace, "a")}
-	if err := w.eraser().RetainFacts(t.Context(), r.OperationID, deleted); err != nil {
-		t.Fatal(err)
-	}
-	facts, err := w.log.ReadFrom(t.Context(), stream.Name(stream.Deletion, r.OperationID), 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, w.eraser().RetainFacts(t.Context(), r.OperationID, deleted))
+	facts := w.read(stream.Name(stream.Deletion, r.OperationID))
 	var authors []uuid.UUID
 	for _, f := range facts {
 		if e, ok := f.Event.(*deletion.FactsKept); ok {
@@ -363,9 +337,7 @@ func TestIngestBatch_AuthorsInTheDirectory(t *testing.T) {
 		text("a", "one", by("ana")), text("b", "two", by("ben")), text("c", "three", by("ana")), text("d", "four", by("eve")),
 		text("e", "five"),
 	}
-	if _, err := other.IngestBatch(t.Context(), w.call, items, ""); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, errorOf(other.IngestBatch(t.Context(), w.call, items, "")))
 	if known.asked != 3 || made.count["read identity"] != 1 || made.count["append identity"] != 1 {
 		t.Errorf("the directory was asked for %d records, calls %v", known.asked, made.count)
 	}

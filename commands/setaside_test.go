@@ -20,6 +20,7 @@ import (
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/eventstore/eventstoretest"
 	"github.com/annals-project/annals/internal/auth"
+	"github.com/annals-project/annals/internal/runtest"
 )
 
 func TestSetEventAside(t *testing.T) {
@@ -28,19 +29,13 @@ func TestSetEventAside(t *testing.T) {
 	log := engine.NewJournal(store, codec, slog.New(slog.DiscardHandler))
 	at := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 	start := tenancy.FirstStart{Organization: "Annals", HashKey: make([]byte, 32), At: at}
-	if err := tenancy.Bootstrap(t.Context(), log, start); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, tenancy.Bootstrap(t.Context(), log, start))
 	first, err := store.Read(t.Context(), stream.Registry, 0, eventstore.Forwards, 1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	id := uuid.New()
 	odd, err := store.Append(t.Context(), stream.Registry, 3,
 		[]eventstore.Proposed{{ID: id, Type: "registry.unheard-of.v9", Data: []byte(`{}`), Meta: []byte(`{}`)}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	fakes := &fakeProjections{}
 	asides := tenancy.EventAsides{
 		Journal: log, Projections: fakes, IsStuck: func(eventstore.Position) bool { return fakes.stuck },
@@ -82,9 +77,7 @@ func TestSetEventAside(t *testing.T) {
 			fakes.stopped, fakes.stuck = nil, true
 		}
 		e, err := asides.SetAside(t.Context(), call, in)
-		if err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, err)
 		fakes.setAside = map[eventstore.Position]registry.EventSetAside{odd.Position: e}
 		return e
 	}
@@ -114,9 +107,7 @@ func TestSetEventAside(t *testing.T) {
 		}
 	}
 	last, err := store.Read(t.Context(), stream.Registry, 7, eventstore.Forwards, 1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	again := forced
 	again.Position, again.Projection = last[0].Position, tenancy.AllProjections
 	_, err = asides.SetAside(t.Context(), call, again)

@@ -16,6 +16,7 @@ import (
 	"github.com/annals-project/annals/domain/visit"
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/eventstore/eventstoretest"
+	"github.com/annals-project/annals/internal/runtest"
 	"github.com/annals-project/annals/internal/visits"
 	"github.com/annals-project/annals/internal/work"
 )
@@ -52,10 +53,7 @@ func (w *fixture) visitors(q *visitQueue, organizations ...uuid.UUID) *people.Vi
 
 func (w *fixture) visited(organization, person uuid.UUID, at time.Time) []eventstore.DecodedEvent {
 	w.t.Helper()
-	list, err := w.log.ReadFrom(w.t.Context(), stream.VisitsName(organization, person, at.UTC().Format("2006-01")), 0)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	list := w.read(stream.VisitsName(organization, person, at.UTC().Format("2006-01")))
 	return list
 }
 
@@ -79,9 +77,7 @@ func TestVisits_OnceForEachOrganization(t *testing.T) {
 	if err := v.Flush(t.Context()); err == nil {
 		t.Error("the failure is lost")
 	}
-	if err := v.Flush(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, v.Flush(t.Context()))
 	for i, want := range []int{2, 1} {
 		list := w.visited(both[i], ana, at)
 		if len(list) != want {
@@ -122,9 +118,7 @@ func TestVisits_OfOperators(t *testing.T) {
 	q := &visitQueue{entries: []visits.Entry{{
 		ID: uuid.New(), Organization: of, At: at, Principal: "operator", Event: &visit.OperatorRead{Command: "log"},
 	}}}
-	if err := w.visitors(q).Flush(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, w.visitors(q).Flush(t.Context()))
 	list := w.visited(of, uuid.Nil, at)
 	want := &visit.OperatorRead{OrganizationID: of, Command: "log", VisitedAt: at}
 	if len(list) != 1 || cmp.Diff(want, list[0].Event) != "" || list[0].Details.Principal != "operator" {
@@ -139,26 +133,20 @@ func TestSettleVisits_OfARemovedPerson(t *testing.T) {
 	of := []uuid.UUID{w.org("Annals"), w.org("Acme")}
 	q := &visitQueue{entries: []visits.Entry{signIn(ana, uuid.Nil, at), signIn(ana, uuid.Nil, at)}}
 	v := w.visitors(q, of...)
-	if err := v.Flush(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, v.Flush(t.Context()))
 	ever := eventstoretest.All(t, w.store, 0)
 	settle := func(organization uuid.UUID) bool {
 		t.Helper()
 		ended, err := people.SettleVisits(t.Context(), w.log, work.Visits{
 			Stream: stream.VisitsName(organization, ana, at.UTC().Format("2006-01")), Organization: organization, Person: ana,
 		}, at)
-		if err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, err)
 		return ended
 	}
 	if settle(of[0]) {
 		t.Error("the visits of a member ended")
 	}
-	if err := w.RemovePerson(t.Context(), w.call, ana); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, w.RemovePerson(t.Context(), w.call, ana))
 	for _, organization := range of {
 		for range 2 { // a second run changes nothing
 			if !settle(organization) {
@@ -190,17 +178,13 @@ func TestSettleVisits_AfterTheTimeOfTheOrganization(t *testing.T) {
 	ana, of := w.add("Annals", anas, organization.Member), w.org("Annals")
 	at := time.Date(2026, 2, 3, 4, 5, 6, 0, time.UTC)
 	q := &visitQueue{entries: []visits.Entry{signIn(ana, of, at)}}
-	if err := w.visitors(q).Flush(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, w.visitors(q).Flush(t.Context()))
 	settle := func(now time.Time) bool {
 		t.Helper()
 		ended, err := people.SettleVisits(t.Context(), w.log, work.Visits{
 			Stream: stream.VisitsName(of, ana, "2026-02"), Organization: of, Person: ana,
 		}, now)
-		if err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, err)
 		return ended
 	}
 	march := time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC)
@@ -212,9 +196,7 @@ func TestSettleVisits_AfterTheTimeOfTheOrganization(t *testing.T) {
 	}
 	before := len(w.eventsOf("Annals"))
 	for range 2 {
-		if err := w.SetVisitsKept(t.Context(), w.call, of, 30); err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, w.SetVisitsKept(t.Context(), w.call, of, 30))
 	}
 	if after := len(w.eventsOf("Annals")); after != before+1 {
 		t.Errorf("%d events for one change", after-before)

@@ -15,6 +15,7 @@ import (
 	"github.com/annals-project/annals/domain/limit"
 	"github.com/annals-project/annals/domain/metering"
 	"github.com/annals-project/annals/domain/webhook"
+	"github.com/annals-project/annals/internal/runtest"
 	"github.com/annals-project/annals/internal/tenants"
 )
 
@@ -38,9 +39,7 @@ func withWebhooks(t *testing.T) (*fixture, *vault) {
 func (w *fixture) createWebhook(s webhook.Settings) tenancy.WebhookReceipt {
 	w.t.Helper()
 	receipt, err := w.CreateWebhook(w.t.Context(), w.call, s)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	runtest.Must(w.t, err)
 	return receipt
 }
 
@@ -59,9 +58,7 @@ func TestCreateWebhook_TwentyAProject(t *testing.T) {
 	_, err := w.CreateWebhook(t.Context(), w.call, anyText)
 	wantFault(t, err, "invalid-request")
 	wantTypes(t, w.projectTypes("default"), before...)
-	if err := w.DeleteWebhook(t.Context(), w.call, first.ID); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, w.DeleteWebhook(t.Context(), w.call, first.ID))
 	w.createWebhook(anyText)
 	_, err = w.CreateWebhook(t.Context(), w.call, anyText)
 	wantFault(t, err, "invalid-request")
@@ -145,9 +142,7 @@ func TestTryEvent_WhatItWouldBecome(t *testing.T) {
 	w, _ := withWebhooks(t)
 	before := w.projectTypes("default")
 	exists, err := webhook.ParseFilter("$.text exists")
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	settings := webhook.Settings{Name: "Tickets", ContentPath: "$.text", IDPath: "$.id", Filters: []webhook.Filter{exists}}
 	for body, want := range map[string]tenants.TriedEvent{
 		`{"text":"Tea.","id":7}`: {Verdict: "ingested", Content: "Tea.", ID: "7", Credits: new(json.Number("1.1"))},

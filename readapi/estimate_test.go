@@ -22,7 +22,7 @@ import (
 	"github.com/annals-project/annals/internal/allowance"
 	"github.com/annals-project/annals/internal/apitest"
 	"github.com/annals-project/annals/internal/auth"
-	"github.com/annals-project/annals/internal/hostilefiles"
+	"github.com/annals-project/annals/internal/hostiletest"
 	"github.com/annals-project/annals/internal/httpx"
 	"github.com/annals-project/annals/projections/account"
 	"github.com/annals-project/annals/readapi"
@@ -406,7 +406,7 @@ func TestEstimate_LongPathInEachRow(t *testing.T) {
 func TestEstimate_HostileFiles(t *testing.T) {
 	api := serveEstimates(t, &roomFake{})
 	var all []any
-	for _, f := range hostilefiles.Make(6, 2000) {
+	for _, f := range hostiletest.Files(6, 2000) {
 		all = append(all, object{"path": f.Path, "content": f.Content, "kind": string(f.Kind)}, file(f.Path, f.Content))
 	}
 	for _, points := range []string{"none", "summary", "full"} {

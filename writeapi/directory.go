@@ -14,7 +14,7 @@ import (
 
 	client "github.com/annals-project/annals/client"
 	"github.com/annals-project/annals/commands/engine"
-	identitycmd "github.com/annals-project/annals/commands/identities"
+	"github.com/annals-project/annals/commands/identities"
 	"github.com/annals-project/annals/domain/audience"
 	"github.com/annals-project/annals/domain/fault"
 	"github.com/annals-project/annals/domain/identity"
@@ -29,12 +29,12 @@ import (
 type identityCommands interface {
 	PutIdentity(
 		ctx context.Context, call engine.Call, name string, traits map[string]string,
-	) (identitycmd.IdentityReceipt, error)
+	) (identities.IdentityReceipt, error)
 	PatchIdentity(
 		ctx context.Context, call engine.Call, name string, set map[string]string, removed []string,
-	) (identitycmd.IdentityReceipt, error)
+	) (identities.IdentityReceipt, error)
 	DeleteIdentity(ctx context.Context, call engine.Call, name string) error
-	BulkIdentities(ctx context.Context, call engine.Call, rows []identity.Row) ([]identitycmd.IdentityStatus, error)
+	BulkIdentities(ctx context.Context, call engine.Call, rows []identity.Row) ([]identities.IdentityStatus, error)
 }
 
 // lastSeenReader returns when a record created at createdAt was last seen, nil if not since.
@@ -113,7 +113,7 @@ func (a identityAPI) bulk(c echo.Context) error {
 	}{identityStatusesOf(statuses)})
 }
 
-func (a identityAPI) show(c echo.Context, r identitycmd.IdentityReceipt) error {
+func (a identityAPI) show(c echo.Context, r identities.IdentityReceipt) error {
 	seen, err := a.lastSeen.LastSeen(c.Request().Context(), httpx.Principal(c).Project, r.ID, r.CreatedAt)
 	if err != nil {
 		return err
@@ -282,9 +282,9 @@ func rowOf(f fields.Object, i int) (row identity.Row, err error) {
 
 // audienceCommands changes the audiences of a project. Every later read shows an answered change.
 type audienceCommands interface {
-	PutAudience(ctx context.Context, call engine.Call, in identitycmd.AudiencePut) (identitycmd.AudienceReceipt, error)
+	PutAudience(ctx context.Context, call engine.Call, in identities.AudiencePut) (identities.AudienceReceipt, error)
 	DeleteAudience(ctx context.Context, call engine.Call, slug string) error
-	RecomputeAudience(ctx context.Context, call engine.Call, slug string) (identitycmd.AudienceReceipt, error)
+	RecomputeAudience(ctx context.Context, call engine.Call, slug string) (identities.AudienceReceipt, error)
 }
 
 // audienceViewer returns an audience as GET /api/v1/audiences/:slug does; ok is false if the
@@ -304,7 +304,7 @@ func (a audienceAPI) put(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	in, err := httpx.Decode(c, limit.AudienceBody, audienceNames, func(f fields.Object) (identitycmd.AudiencePut, error) {
+	in, err := httpx.Decode(c, limit.AudienceBody, audienceNames, func(f fields.Object) (identities.AudiencePut, error) {
 		return audienceOf(slug, f)
 	})
 	if err != nil {
@@ -369,15 +369,15 @@ var (
 // audience-slug-reserved, audience-kind-invalid, audience-kind-mismatch, invalid-request about name
 // and identities or for misspelt names, audience-limit-reached for too many of them, and audience-rule-invalid for
 // an invalid rule.
-func audienceOf(slug string, f fields.Object) (identitycmd.AudiencePut, error) {
-	in := identitycmd.AudiencePut{Slug: slug}
+func audienceOf(slug string, f fields.Object) (identities.AudiencePut, error) {
+	in := identities.AudiencePut{Slug: slug}
 	if f.Has("kind") {
 		kind, _ := rawjson.Text(f.Raw("kind")) // a kind of another type is missing
 		in.Kind = audience.Kind(kind)
 	}
 	draft := audience.Draft{Slug: slug, Kind: in.Kind, HasIdentities: f.Has("identities"), HasRule: f.Has("rule")}
 	if err := draft.Check(); err != nil {
-		return identitycmd.AudiencePut{}, err
+		return identities.AudiencePut{}, err
 	}
 	in.Name = f.Name("name", 1, limit.AudienceName)
 	err := f.Err()
@@ -393,12 +393,12 @@ func audienceOf(slug string, f fields.Object) (identitycmd.AudiencePut, error) {
 // membersOf reads the members of a fixed audience: each once, in the order of its first mention. It
 // is not nil.
 func membersOf(f fields.Object) ([]string, error) {
-	identities, err := f.DistinctNames("identities", limit.Identity, limit.AudienceMembers)
-	if len(identities) > limit.AudienceMembers {
+	names, err := f.DistinctNames("identities", limit.Identity, limit.AudienceMembers)
+	if len(names) > limit.AudienceMembers {
 		err = fault.New(fault.Invalid, fault.CodeAudienceLimitReached,
 			"identities: there are more than %d", limit.AudienceMembers)
 	}
-	return identities, err
+	return names, err
 }
 
 // ruleOf reads a rule. Its fault is audience-rule-invalid, also for members of another type, and invalid-request for

@@ -9,7 +9,7 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"github.com/annals-project/annals/commands/engine"
-	ingestcmd "github.com/annals-project/annals/commands/ingest"
+	"github.com/annals-project/annals/commands/ingest"
 	"github.com/annals-project/annals/commands/tenancy"
 	"github.com/annals-project/annals/internal/auth"
 	"github.com/annals-project/annals/internal/httpx"
@@ -17,10 +17,10 @@ import (
 
 // ingester ingests data points. A key of "" is none.
 type ingester interface {
-	Ingest(ctx context.Context, call engine.Call, in ingestcmd.DataPoint, key string) (ingestcmd.Receipt, error)
+	Ingest(ctx context.Context, call engine.Call, in ingest.DataPoint, key string) (ingest.Receipt, error)
 	IngestBatch(
-		ctx context.Context, call engine.Call, items []ingestcmd.DataPoint, key string,
-	) (ingestcmd.BatchReceipt, error)
+		ctx context.Context, call engine.Call, items []ingest.DataPoint, key string,
+	) (ingest.BatchReceipt, error)
 	Retry(ctx context.Context, call engine.Call, id uuid.UUID) error
 }
 
@@ -28,7 +28,7 @@ type ingester interface {
 // order sent.
 type deleter interface {
 	DeleteSend(ctx context.Context, call engine.Call, id uuid.UUID) error
-	DeleteDataPoints(ctx context.Context, call engine.Call, ids []string) (ingestcmd.DeletionReceipt, error)
+	DeleteDataPoints(ctx context.Context, call engine.Call, ids []string) (ingest.DeletionReceipt, error)
 }
 
 // administrator changes the projects and keys of an organization.
@@ -54,10 +54,10 @@ type Deps struct {
 
 // Register adds the routes to a router of httpx.New.
 func Register(e *echo.Echo, d Deps) {
-	ingest := ingestAPI{d.Ingest}
-	e.POST(auth.Prefix+"/ingest", ingest.single)
-	e.POST(auth.Prefix+"/ingest/batch", ingest.batch)
-	e.POST(auth.Prefix+"/ingest/:ingestionId/retry", ingest.retry)
+	sends := ingestAPI{d.Ingest}
+	e.POST(auth.Prefix+"/ingest", sends.single)
+	e.POST(auth.Prefix+"/ingest/batch", sends.batch)
+	e.POST(auth.Prefix+"/ingest/:ingestionId/retry", sends.retry)
 
 	deletion := deletionAPI{d.Delete}
 	e.DELETE(auth.Prefix+"/ingest/:ingestionId", deletion.send)

@@ -165,9 +165,7 @@ func TestDoctor(t *testing.T) {
 
 func TestServe_RefusesABackup(t *testing.T) {
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, datafolder.BackupList), []byte("{}"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, os.WriteFile(filepath.Join(dir, datafolder.BackupList), []byte("{}"), 0o600))
 	args := []string{"--data-dir", dir, "--api-addr", "127.0.0.1:0", "--console-addr", "127.0.0.1:0"}
 	for _, command := range [][]string{
 		append([]string{"serve"}, args...), append([]string{"rebuild", "all"}, args...),
@@ -192,9 +190,7 @@ func TestServe_UnknownVariable(t *testing.T) {
 		Environ: []string{"ANNALS_API_ADR=x", "ANNALS_MANAGEMENT_KEY=x"},
 	}
 	backup := t.TempDir() // so that the start ends after the settings
-	if err := os.WriteFile(filepath.Join(backup, datafolder.BackupList), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, os.WriteFile(filepath.Join(backup, datafolder.BackupList), nil, 0o600))
 	runIn(t.Context(), []string{
 		"serve", "--data-dir", backup, "--api-addr", "127.0.0.1:0", "--console-addr", "127.0.0.1:0",
 	}, env)

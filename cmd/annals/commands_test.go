@@ -328,9 +328,7 @@ func TestFailed_ListAndRetry(t *testing.T) {
 
 func TestClientCommands_ServerDoesNotAnswer(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	if err := l.Close(); err != nil { // now nobody listens there
 		t.Fatal(err)
 	}
@@ -378,9 +376,7 @@ func TestCredentials_VariablesBeforeDataFolder(t *testing.T) {
 
 func TestCredentials_Unreadable(t *testing.T) {
 	dir := t.TempDir()
-	if err := os.Mkdir(dir+"/"+datafolder.CredentialsFile, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, os.Mkdir(dir+"/"+datafolder.CredentialsFile, 0o700))
 	if got := annals(t.Context(), nil, "", "status", "i", "--data-dir", dir); got.code != exitFailed ||
 		!strings.Contains(got.stderr, "read credentials") {
 		t.Fatalf("got %+v", got)
@@ -407,9 +403,7 @@ func startEstimates(t *testing.T, room account.Room) []string {
 func estimateFolder(t *testing.T) string {
 	t.Helper()
 	root := filepath.Join(t.TempDir(), "old")
-	if err := os.MkdirAll(filepath.Join(root, "mail"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, os.MkdirAll(filepath.Join(root, "mail"), 0o700))
 	for name, text := range map[string]string{
 		"mail/1.eml":    "From: ana@example.com\nSubject: Tea\nDate: Mon, 12 May 2025 10:15:00 +0200\n\nTea is ready.\n",
 		"mail/2.eml":    "no message",
@@ -419,12 +413,8 @@ func estimateFolder(t *testing.T) string {
 		"notes/none.md": "",
 	} {
 		path := filepath.Join(root, name)
-		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, os.MkdirAll(filepath.Dir(path), 0o700))
+		runtest.Must(t, os.WriteFile(path, []byte(text), 0o600))
 	}
 	return root
 }
@@ -506,9 +496,7 @@ func TestRecallExplain_Served(t *testing.T) {
 		return annals(t.Context(), map[string]string{"ANNALS_API_URL": "http://" + s.addr}, "", append(args, "--data-dir", s.dir)...)
 	}
 	for id, content := range map[string]string{"call 1": "Ana moved the launch to 3 June 2025.", "rain": "It rained."} {
-		if _, err := s.client().Ingest(t.Context(), client.DataPoint{ID: id, Content: content}); err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, errorOf(s.client().Ingest(t.Context(), client.DataPoint{ID: id, Content: content})))
 	}
 	runtest.Await(t, "it is recalled", func() bool {
 		page, code := s.recall("launch")

@@ -10,12 +10,12 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/annals-project/annals/internal/runtest"
 )
 
 func TestNoCoreDumps_HereAndInChildren(t *testing.T) {
-	if err := noCoreDumps(); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, noCoreDumps())
 	var limit syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_CORE, &limit); err != nil || limit != (syscall.Rlimit{}) {
 		t.Errorf("limit %+v, %v", limit, err)
@@ -35,17 +35,11 @@ func TestServe_NoCoreDumps(t *testing.T) {
 	program := exec.CommandContext(t.Context(), os.Args[0], "serve", "--data-dir", dir, "--api-addr", "127.0.0.1:0",
 		"--console-addr", "127.0.0.1:0")
 	clock := filepath.Join(t.TempDir(), "clock")
-	if err := os.WriteFile(clock, []byte("0"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, os.WriteFile(clock, []byte("0"), 0o600))
 	program.Env = append(os.Environ(), clockFile+"="+clock)
 	out, err := program.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := program.Start(); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
+	runtest.Must(t, program.Start())
 	t.Cleanup(func() {
 		_ = program.Process.Signal(os.Interrupt)
 		_ = program.Wait()
@@ -54,15 +48,11 @@ func TestServe_NoCoreDumps(t *testing.T) {
 		t.Fatalf("it prints %q, %v", line, err)
 	}
 	postmaster, err := os.ReadFile(filepath.Join(dir, "postgres", "data", "postmaster.pid"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	child, _, _ := strings.Cut(string(postmaster), "\n")
 	for what, pid := range map[string]string{"the service": strconv.Itoa(program.Process.Pid), "its Postgres": child} {
 		text, err := os.ReadFile("/proc/" + pid + "/limits")
-		if err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, err)
 		if !regexp.MustCompile(`(?m)^Max core file size +0 +0 `).Match(text) {
 			t.Errorf("%s may write core files:\n%s", what, text)
 		}

@@ -18,6 +18,7 @@ import (
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/eventstore/esdb"
 	"github.com/annals-project/annals/eventstore/inspect"
+	"github.com/annals-project/annals/internal/runtest"
 )
 
 // eventSources starts a node, and a server's socket over it: two ways to one log.
@@ -104,9 +105,7 @@ func TestEventsRead_LongStream(t *testing.T) {
 func TestEventsRead_Errors(t *testing.T) {
 	store, ways := eventSources(t)
 	appendEvents(t, store, "gone", 0, "{}")
-	if _, err := store.Tombstone(t.Context(), "gone", 0); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, errorOf(store.Tombstone(t.Context(), "gone", 0)))
 	for way, flags := range ways {
 		got := annals(t.Context(), nil, "", append([]string{"events", "read", "gone", "--json"}, flags...)...)
 		if got.code != exitFailed || got.stdout != "" || got.stderr != "annals: stream gone was deleted\n" {
@@ -219,9 +218,7 @@ func TestEventsTail_BeginsAtTheEnd(t *testing.T) {
 				source.EventStore = flags[1]
 			}
 			from, done, err := source.open()
-			if err != nil {
-				t.Fatal(err)
-			}
+			runtest.Must(t, err)
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
 			opened, events := make(chan struct{}), make(chan inspect.Event)

@@ -14,6 +14,7 @@ import (
 
 	client "github.com/annals-project/annals/client"
 	"github.com/annals-project/annals/cmd/annals/internal/datafolder"
+	"github.com/annals-project/annals/internal/runtest"
 )
 
 // fakeServer serves the routes that the command line calls. It keeps texts by project key and finds
@@ -117,9 +118,7 @@ func dataFolder(t *testing.T, url string) string {
 	dir := t.TempDir()
 	text := "# written by the first start\nANNALS_API_URL=" + url +
 		"\nANNALS_PROJECT_KEY='svc_sk_secret'\nANNALS_MANAGEMENT_KEY=svc_mk_secret\n"
-	if err := os.WriteFile(filepath.Join(dir, datafolder.CredentialsFile), []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, os.WriteFile(filepath.Join(dir, datafolder.CredentialsFile), []byte(text), 0o600))
 	return dir
 }
 
@@ -127,8 +126,6 @@ func dataFolder(t *testing.T, url string) string {
 func write(t *testing.T, name, text string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), name)
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, os.WriteFile(path, []byte(text), 0o600))
 	return path
 }

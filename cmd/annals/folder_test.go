@@ -28,6 +28,7 @@ import (
 	"github.com/annals-project/annals/eventstore/node"
 	"github.com/annals-project/annals/eventstore/node/nodetest"
 	"github.com/annals-project/annals/internal/pg/pgtest"
+	"github.com/annals-project/annals/internal/runtest"
 )
 
 // otherFormats are the first events of logs of other versions, and what refuses them.
@@ -43,9 +44,7 @@ var otherFormats = map[string]struct{ format, want string }{
 func openOther(t *testing.T, n *node.Node, format string) {
 	t.Helper()
 	store, err := esdb.Open(datafolder.ConnectTo(n, esdb.Config{Logger: slog.New(slog.DiscardHandler)}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	meta := []byte(`{"commandId":"5c1267ae-1120-5133-afad-835f211dfb01","principal":"first start","schema":1}`)
 	opened := fmt.Sprintf(`{"logId":"51f2c1a8-2a0f-4e0b-9f5d-0a1f1a3c6c11"%s,"openedAt":"2025-11-05T09:30:00Z"}`, format)
 	if _, err := store.Append(t.Context(), stream.Registry, eventstore.NoStream, []eventstore.Proposed{
@@ -54,26 +53,18 @@ func openOther(t *testing.T, n *node.Node, format string) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	if err := store.Close(); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, store.Close())
 }
 
 // otherFolder is a data folder of another version.
 func otherFolder(t *testing.T, format string) (dir string, stored []eventstore.Recorded) {
 	t.Helper()
 	dir = t.TempDir()
-	if _, err := datafolder.NewHashKey(dir); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, errorOf(datafolder.NewHashKey(dir)))
 	n, err := node.Start(t.Context(), node.Config{Dir: filepath.Join(dir, "log"), Logger: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	openOther(t, n, format)
-	if err := n.Close(); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, n.Close())
 	return dir, eventsIn(t, dir)
 }
 
@@ -82,20 +73,12 @@ func eventsIn(t *testing.T, dir string) []eventstore.Recorded {
 	t.Helper()
 	quiet := slog.New(slog.DiscardHandler)
 	n, err := node.Start(t.Context(), node.Config{Dir: filepath.Join(dir, "log"), Logger: quiet})
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	store, err := esdb.Open(datafolder.ConnectTo(n, esdb.Config{Logger: quiet}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	all := eventstoretest.All(t, store, 0)
-	if err := store.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if err := n.Close(); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, store.Close())
+	runtest.Must(t, n.Close())
 	return all
 }
 
@@ -123,9 +106,7 @@ func TestFormat_FolderOfAnotherVersion(t *testing.T) {
 				refused(t, env, c.want, args...)
 			}
 			entries, err := os.ReadDir(dir)
-			if err != nil {
-				t.Fatal(err)
-			}
+			runtest.Must(t, err)
 			var names []string
 			for _, e := range entries {
 				names = append(names, e.Name())
@@ -175,9 +156,7 @@ func TestFormat_BackupOfAnotherVersion(t *testing.T) {
 	}
 	path := filepath.Join(backup, datafolder.BackupList)
 	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	var list map[string]any
 	if err := json.Unmarshal(text, &list); err != nil || list["logFormat"] != float64(registry.Format) {
 		t.Fatalf("the list is %s, %v", text, err)
@@ -187,12 +166,8 @@ func TestFormat_BackupOfAnotherVersion(t *testing.T) {
 			delete(list, "logFormat")
 		}
 		changed, err := json.Marshal(list)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, changed, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, err)
+		runtest.Must(t, os.WriteFile(path, changed, 0o600))
 		restored := filepath.Join(root, "restored")
 		refused(t, nil, otherFormats[name].want, "restore", backup, "--data-dir", restored)
 		if _, err := os.Stat(restored); !os.IsNotExist(err) {
@@ -206,18 +181,10 @@ func keptFolder(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
 	n, err := node.Start(t.Context(), node.Config{Dir: filepath.Join(dir, "log")})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := n.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := datafolder.NewHashKey(dir); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := (datafolder.Folder{Dir: dir}).NewSealKey(); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
+	runtest.Must(t, n.Close())
+	runtest.Must(t, errorOf(datafolder.NewHashKey(dir)))
+	runtest.Must(t, errorOf((datafolder.Folder{Dir: dir}).NewSealKey()))
 	if err := os.WriteFile(
 		filepath.Join(dir, datafolder.CredentialsFile), []byte("ANNALS_PROJECT_KEY=k\n"), 0o600,
 	); err != nil {
@@ -242,9 +209,7 @@ func TestBackup_WithoutServerThenRestore(t *testing.T) {
 	}
 	for _, name := range []string{datafolder.HashKeyFile, datafolder.SealKeyFile, datafolder.CredentialsFile} {
 		want, err := os.ReadFile(filepath.Join(data, name))
-		if err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, err)
 		got, err := os.ReadFile(filepath.Join(restored, name))
 		if err != nil || string(got) != string(want) {
 			t.Errorf("%s: %q, %v", name, got, err)
@@ -258,9 +223,7 @@ func TestBackup_WithoutServerThenRestore(t *testing.T) {
 		t.Errorf("a second restore: %+v", got)
 	}
 	n, err := node.Start(t.Context(), node.Config{Dir: filepath.Join(restored, "log")})
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	if err := n.Close(); err != nil {
 		t.Error(err)
 	}
@@ -269,9 +232,7 @@ func TestBackup_WithoutServerThenRestore(t *testing.T) {
 func TestBackup_Refusals(t *testing.T) {
 	data, root := keptFolder(t), t.TempDir()
 	keyless := keptFolder(t)
-	if err := os.Remove(filepath.Join(keyless, datafolder.HashKeyFile)); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, os.Remove(filepath.Join(keyless, datafolder.HashKeyFile)))
 	good := filepath.Join(root, "good")
 	if got := annals(t.Context(), nil, "", "backup", good, "--data-dir", data); got.code != exitOK {
 		t.Fatal(got)
@@ -314,9 +275,7 @@ func TestBackup_SealKeysThatAreSet(t *testing.T) {
 	data, backup := keptFolder(t), filepath.Join(t.TempDir(), "backup")
 	sealed := bytes.Repeat([]byte{3}, datafolder.SecretBytes)
 	drawn, err := datafolder.StoredSealKeys(data)
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	env := map[string]string{"ANNALS_SEAL_KEY": base64.StdEncoding.EncodeToString(sealed)}
 	if got := annals(t.Context(), env, "", "backup", backup, "--data-dir", data); got.code != exitOK {
 		t.Fatalf("backup: %+v", got)
@@ -332,9 +291,7 @@ func openedFolder(t *testing.T) (dir string, key []byte) {
 	t.Helper()
 	must := func(err error) {
 		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, err)
 	}
 	dir, quiet := t.TempDir(), slog.New(slog.DiscardHandler)
 	key, err := datafolder.NewHashKey(dir)
@@ -371,21 +328,15 @@ func TestHashKey_MissingOrWrong(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			kept, err := os.ReadFile(path)
-			if err != nil {
-				t.Fatal(err)
-			}
+			runtest.Must(t, err)
 			t.Cleanup(func() {
 				if err := os.WriteFile(path, kept, 0o600); err != nil {
 					t.Error(err)
 				}
 			})
-			if err := os.Remove(path); err != nil {
-				t.Fatal(err)
-			}
+			runtest.Must(t, os.Remove(path))
 			if c.file != "" {
-				if err := os.WriteFile(path, []byte(c.file+"\n"), 0o600); err != nil {
-					t.Fatal(err)
-				}
+				runtest.Must(t, os.WriteFile(path, []byte(c.file+"\n"), 0o600))
 			}
 			env := map[string]string{
 				"ANNALS_DATA_DIR": dir, "ANNALS_POSTGRES": database, "ANNALS_HASH_KEY": c.set, "ANNALS_API_ADDR": "127.0.0.1:0",

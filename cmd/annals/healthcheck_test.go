@@ -85,9 +85,7 @@ func certificateFile(t *testing.T, der []byte) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "certificate.pem")
 	text := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
-	if err := os.WriteFile(file, text, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, os.WriteFile(file, text, 0o600))
 	return file
 }
 

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/annals-project/annals/internal/pg/pgtest"
+	"github.com/annals-project/annals/internal/runtest"
 )
 
 // clockFile names the variable that makes the test binary the program itself, with a clock that a
@@ -52,10 +53,6 @@ func readClock(file string) (time.Duration, error) {
 func writeClock(t *testing.T, file string, at time.Time) {
 	t.Helper()
 	next := file + ".next"
-	if err := os.WriteFile(next, []byte(strconv.FormatInt(int64(time.Until(at)/time.Second), 10)), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Rename(next, file); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, os.WriteFile(next, []byte(strconv.FormatInt(int64(time.Until(at)/time.Second), 10)), 0o600))
+	runtest.Must(t, os.Rename(next, file))
 }

@@ -41,9 +41,7 @@ func TestMCP_Bridge(t *testing.T) {
 	bridge.Env, bridge.Stderr = env, os.Stderr
 	client := mcp.NewClient(&mcp.Implementation{Name: "local", Version: "1"}, nil)
 	session, err := client.Connect(t.Context(), &mcp.CommandTransport{Command: bridge}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	if v := session.InitializeResult().ProtocolVersion; v != "2026-07-28" {
 		t.Errorf("the client speaks %s", v)
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/eventstore/esdb"
 	"github.com/annals-project/annals/eventstore/node/nodetest"
+	"github.com/annals-project/annals/internal/runtest"
 )
 
 // runningNode is "annals node" in this process.
@@ -75,9 +76,7 @@ func startNode(t *testing.T, args ...string) *runningNode {
 func openStore(t *testing.T, address string) *esdb.Store {
 	t.Helper()
 	store, err := esdb.Open(esdb.Config{ConnectionString: address, Logger: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	t.Cleanup(func() {
 		if err := store.Close(); err != nil {
 			t.Error(err)
@@ -120,21 +119,15 @@ func TestNodeAlone_CannotStart(t *testing.T) {
 	cert, key, file := nodetest.Files(t, "cert and more.pem", "secret")
 	_, otherKey, _ := nodetest.Files(t, "cert and more.pem", "secret")
 	open := write(t, "open", "secret")
-	if err := os.Chmod(open, 0o604); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, os.Chmod(open, 0o604))
 	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	t.Cleanup(func() { _ = l.Close() })
 	used := t.TempDir()
 	startNode(t, "--data-dir", used, "--insecure")
 	newer := t.TempDir()
 	startNode(t, "--data-dir", newer, "--insecure").stop()
-	if err := os.WriteFile(filepath.Join(newer, "log", "FORMAT"), []byte("annals-log 99\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, os.WriteFile(filepath.Join(newer, "log", "FORMAT"), []byte("annals-log 99\n"), 0o600))
 	tls := []string{"--cert", cert, "--key", key, "--password-file"}
 	for name, tt := range map[string]struct {
 		args []string
@@ -175,7 +168,5 @@ func appendEvents(t *testing.T, store *esdb.Store, stream string, at int, payloa
 	for i, p := range payloads {
 		events = append(events, eventstore.Proposed{ID: uuid.New(), Type: fmt.Sprintf("tested.v%d", i+1), Data: []byte(p), Meta: []byte(`{"by":"test"}`)})
 	}
-	if _, err := store.Append(t.Context(), stream, eventstore.Revision(at-1), events); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, errorOf(store.Append(t.Context(), stream, eventstore.Revision(at-1), events)))
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/annals-project/annals/cmd/annals/internal/operatorapi/operatortest"
 	"github.com/annals-project/annals/commands/tenancy"
 	"github.com/annals-project/annals/internal/amounts"
+	"github.com/annals-project/annals/internal/runtest"
 	"github.com/annals-project/annals/internal/tenants"
 )
 
@@ -285,15 +286,11 @@ func (d *deployment) managesOrganizations() {
 	t.Helper()
 	one, two := d.processes[0], d.processes[1]
 	values, err := datafolder.ReadCredentials(one.dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	manager := values[datafolder.ManagementKeyName]
 	for range 5 {
 		var key struct{ ID, Key string }
-		if err := json.Unmarshal(one.wants(manager, http.MethodPost, "/projects/default/keys", `{"name":"app"}`, http.StatusCreated, ""), &key); err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, json.Unmarshal(one.wants(manager, http.MethodPost, "/projects/default/keys", `{"name":"app"}`, http.StatusCreated, ""), &key))
 		two.wants(key.Key, http.MethodGet, "/usage", "", http.StatusOK, "")
 		one.wants(manager, http.MethodDelete, "/projects/default/keys/"+key.ID, "", http.StatusNoContent, "")
 		two.wants(key.Key, http.MethodGet, "/usage", "", http.StatusUnauthorized, "unauthorized")

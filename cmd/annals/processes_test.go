@@ -163,6 +163,9 @@ func (s *served) client() *client.Client {
 	return c
 }
 
+// errorOf returns the error of a call.
+func errorOf[T any](_ T, err error) error { return err }
+
 // operate runs an operator's command on the process.
 func (s *served) operate(args ...string) {
 	s.d.t.Helper()
@@ -186,7 +189,6 @@ func TestProcesses_Two(t *testing.T) {
 	w := &webhookTest{deployment: d}
 	t.Run("webhooks by commands", w.commands)
 	t.Run("webhooks, wrong use", w.wrongUse)
-	t.Run("webhooks, limit", w.limit)
 	t.Run("webhooks, kill", w.kill)
 	d.managesOrganizations() // last, since it replaces keys
 }
@@ -310,9 +312,7 @@ func (d *deployment) blanksElsewhere() {
 		status, _, answer = first.send("GET", "/requests/"+header.Get("X-Request-Id"), "")
 		return status == http.StatusOK
 	})
-	if err := json.Unmarshal([]byte(answer), &call); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, json.Unmarshal([]byte(answer), &call))
 	if !call.PayloadExpired || strings.Contains(answer, word) {
 		t.Errorf("after the deletion the call is %s", answer)
 	}
@@ -406,9 +406,7 @@ func (w *webhookTest) commands(t *testing.T) {
 		t.Errorf("shown %+v, listed %+v", shown, list)
 	}
 	file := filepath.Join(t.TempDir(), "event.json")
-	if err := os.WriteFile(file, []byte(`{"text":"only tried"}`), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, os.WriteFile(file, []byte(`{"text":"only tried"}`), 0o600))
 	if got := w.annals(t, "", "try", hook.ID, file); got.code != exitOK || !strings.Contains(got.stdout, "only tried") {
 		t.Errorf("tried: %+v", got)
 	}
@@ -452,55 +450,6 @@ func (w *webhookTest) wrongUse(t *testing.T) {
 	}
 	if got := w.annals(t, long[1:], "try", hook.ID, "-", "--json"); got.code != exitOK {
 		t.Errorf("an event of the greatest size: exit code %d, %s", got.code, got.stderr)
-	}
-}
-
-// limit sends more events to both processes than they may take in a minute.
-func (w *webhookTest) limit(t *testing.T) {
-	hook := w.create(t, "--content-path", "$.text", "--filter", "$.never exists")
-	const senders, within = 8, limit.WebhookEvents / 20
-	type span struct{ sent, answered time.Time }
-	var mu sync.Mutex
-	var taken []span
-	var refused, sent atomic.Int64
-	var all sync.WaitGroup
-	for n := range senders {
-		all.Go(func() {
-			// Both are refused for good: no process has slots left that the other does not get.
-			for i := n; refused.Load() < 60 && sent.Add(1) < 4*limit.WebhookEvents; i++ {
-				began := time.Now()
-				switch a := w.processes[i%2].event(hook, `{}`); a.status {
-				case http.StatusOK:
-					mu.Lock()
-					taken = append(taken, span{began, time.Now()})
-					mu.Unlock()
-				case http.StatusTooManyRequests:
-					refused.Add(1)
-				default:
-					t.Errorf("event: %+v", a)
-				}
-			}
-		})
-	}
-	all.Wait()
-	most := 0
-	for _, first := range taken {
-		count := 0
-		for _, each := range taken { // those that were surely counted in the minute after it
-			if !each.sent.Before(first.sent) && each.answered.Sub(first.sent) <= time.Minute {
-				count++
-			}
-		}
-		most = max(most, count)
-	}
-	if most > limit.WebhookEvents+within {
-		t.Errorf("%d events were taken in a minute, at most %d are allowed", most, limit.WebhookEvents)
-	}
-	if refused.Load() >= 60 && len(taken) < limit.WebhookEvents-within {
-		t.Errorf("only %d events were taken before both processes refused", len(taken))
-	}
-	if refused.Load() == 0 {
-		t.Logf("the machine is too slow for a refusal: %d events taken, %d at most in a minute", len(taken), most)
 	}
 }
 

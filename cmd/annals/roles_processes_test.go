@@ -59,9 +59,7 @@ func TestRoles_WriteApart(t *testing.T) {
 	}
 
 	ana := client.DataPoint{ID: "a", Content: "The code word of spring is marigold.", Identity: "ana"}
-	if _, err := writer.client().Ingest(t.Context(), ana); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, errorOf(writer.client().Ingest(t.Context(), ana)))
 	runtest.Await(d.t, "the others recall it", func() bool {
 		page, code := rest.recall("marigold")
 		return code == "" && len(page.Results) > 0
@@ -76,9 +74,7 @@ func TestRoles_WriteApart(t *testing.T) {
 	}
 
 	// The answer to a deletion waits until the projections of the other process have applied it.
-	if _, err := writer.client().DeleteDataPoints(t.Context(), []string{"a"}); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, errorOf(writer.client().DeleteDataPoints(t.Context(), []string{"a"})))
 	if page, code := rest.recall("marigold"); code != "" || len(page.Results) > 0 {
 		t.Errorf("recalled after its deletion was acknowledged: %+v, %q", page, code)
 	}
@@ -109,9 +105,7 @@ func (d *deployment) operatesElsewhere(writer, rest *served) {
 // now returns the time of the database, with which leases are measured.
 func (d *deployment) now() (now time.Time) {
 	d.t.Helper()
-	if err := d.db.QueryRow(d.t.Context(), `select clock_timestamp()`).Scan(&now); err != nil {
-		d.t.Fatal(err)
-	}
+	runtest.Must(d.t, d.db.QueryRow(d.t.Context(), `select clock_timestamp()`).Scan(&now))
 	return now
 }
 
@@ -121,9 +115,7 @@ func (d *deployment) led(since time.Time) bool {
 	const lease = 4 * time.Second
 	for _, name := range []string{"access", "datapoints", "directory", "memories", "usage"} {
 		var until time.Time
-		if err := d.db.QueryRow(d.t.Context(), `select until from `+name+`.checkpoint`).Scan(&until); err != nil {
-			d.t.Fatal(err)
-		}
+		runtest.Must(d.t, d.db.QueryRow(d.t.Context(), `select until from `+name+`.checkpoint`).Scan(&until))
 		if !until.After(since.Add(lease + 100*time.Millisecond)) {
 			return false
 		}
@@ -156,9 +148,7 @@ func TestRoles_FrozenHolder(t *testing.T) {
 		if refused, ok := errors.AsType[*client.APIError](err); ok && refused.Status == http.StatusServiceUnavailable {
 			return // as while nobody has the lease
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, err)
 		accepted = append(accepted, receipt.IngestionID)
 	}
 	for range 3 {
@@ -188,9 +178,7 @@ func TestRoles_FrozenHolder(t *testing.T) {
 		})
 	}
 	var points int
-	if err := d.db.QueryRow(t.Context(), `select count(*) from datapoints.data_points`).Scan(&points); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, d.db.QueryRow(t.Context(), `select count(*) from datapoints.data_points`).Scan(&points))
 	if points < len(accepted) {
 		t.Errorf("%d sends were accepted, and %d data points are there", len(accepted), points)
 	}
@@ -366,9 +354,7 @@ func TestStandby_TakesIndexOver(t *testing.T) {
 	}
 	send := func(s *served, id, content string) {
 		t.Helper()
-		if _, err := s.client().Ingest(t.Context(), client.DataPoint{ID: id, Content: content}); err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, errorOf(s.client().Ingest(t.Context(), client.DataPoint{ID: id, Content: content})))
 	}
 	send(second, "a", "The code word of spring is marigold.")
 	runtest.Await(d.t, "the first recalls what the second took", func() bool { return found(first, "marigold") })
@@ -420,9 +406,7 @@ func TestStandby_SharedIndex(t *testing.T) {
 	second.start()
 	send := func(s *served, id, content string) {
 		t.Helper()
-		if _, err := s.client().Ingest(t.Context(), client.DataPoint{ID: id, Content: content}); err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, errorOf(s.client().Ingest(t.Context(), client.DataPoint{ID: id, Content: content})))
 	}
 	found := func(s *served, query string) bool {
 		page, code := s.recall(query)
@@ -445,9 +429,7 @@ func TestStandby_SharedIndex(t *testing.T) {
 	runtest.Await(d.t, "the second feeds the index", func() bool { return found(second, "chrysanthemum") })
 	first.start()
 	runtest.Await(d.t, "the first recalls what it missed", func() bool { return found(first, "chrysanthemum") })
-	if _, err := first.client().DeleteDataPoints(t.Context(), []string{"a"}); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, errorOf(first.client().DeleteDataPoints(t.Context(), []string{"a"})))
 	for _, s := range d.processes {
 		page, code := s.recall("spring marigold")
 		if code != "" {
@@ -487,9 +469,7 @@ func TestRoles_ReplicaOfPostgres(t *testing.T) {
 	text := "The code word of spring is marigold." + strings.Repeat(" It is told at length.", 100)
 	ingest := func(id string) {
 		t.Helper()
-		if _, err := writer.client().Ingest(t.Context(), client.DataPoint{ID: id, Content: text}); err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, errorOf(writer.client().Ingest(t.Context(), client.DataPoint{ID: id, Content: text})))
 	}
 	ingest("a")
 	runtest.Await(t, "the text is recalled from the replica", func() bool {
@@ -501,9 +481,7 @@ func TestRoles_ReplicaOfPostgres(t *testing.T) {
 		return strings.Contains(body, `annals_postgres_replica_reads_total{kind="bodies",result="served"}`)
 	})
 	servers.Pause()
-	if _, err := writer.client().DeleteDataPoints(t.Context(), []string{"a"}); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, errorOf(writer.client().DeleteDataPoints(t.Context(), []string{"a"})))
 	if page, code := rest.recall("marigold"); code != "" || len(page.Results) > 0 {
 		t.Errorf("recalled after its deletion was acknowledged: %+v, %q", page, code)
 	}

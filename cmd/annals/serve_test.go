@@ -14,14 +14,13 @@ import (
 
 	"github.com/annals-project/annals/cmd/annals/internal/datafolder"
 	"github.com/annals-project/annals/internal/auth"
+	"github.com/annals-project/annals/internal/runtest"
 )
 
 func TestAnnouncement_Ready(t *testing.T) {
 	dir := t.TempDir()
 	keys := filepath.Join(dir, datafolder.CredentialsFile)
-	if err := os.WriteFile(keys, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, os.WriteFile(keys, nil, 0o600))
 	urls := auth.URLs{API: "http://127.0.0.1:8080", Console: "http://127.0.0.1:8081"}
 	s := announcement{Data: datafolder.Folder{Dir: dir}, New: true, OpsAddr: "127.0.0.1:9090"}
 	var program, person bytes.Buffer
@@ -42,9 +41,7 @@ func TestAnnouncement_Ready(t *testing.T) {
 	for want, does := range map[string]func(){
 		"person link ADDRESS": func() {},
 		"with ANNALS_OWNER_EMAIL and ANNALS_OWNER_PASSWORD of the file": func() {
-			if err := os.WriteFile(keys, []byte("ANNALS_OWNER_PASSWORD=x\n"), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			runtest.Must(t, os.WriteFile(keys, []byte("ANNALS_OWNER_PASSWORD=x\n"), 0o600))
 		},
 		"http://127.0.0.1:8081/enter/x (once": func() { s.OwnerLink = "http://127.0.0.1:8081/enter/x" },
 	} {
@@ -73,9 +70,7 @@ func TestAnnounceStop_NamesTheSignal(t *testing.T) {
 	ctx, release := signal.NotifyContext(t.Context(), syscall.SIGTERM)
 	defer release()
 	stopped := announceStop(ctx, slog.New(slog.NewTextHandler(&log, nil)))
-	if err := syscall.Kill(os.Getpid(), syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, syscall.Kill(os.Getpid(), syscall.SIGTERM))
 	<-ctx.Done()
 	stopped()
 	if text := log.String(); !strings.Contains(text, "msg=stopping cause=SIGTERM") ||

@@ -14,6 +14,7 @@ import (
 	"github.com/annals-project/annals/cmd/annals/internal/datafolder"
 	"github.com/annals-project/annals/cmd/annals/internal/server"
 	"github.com/annals-project/annals/domain/organization"
+	"github.com/annals-project/annals/internal/runtest"
 )
 
 // valid are settings as the parser leaves them when nothing is set.
@@ -64,9 +65,7 @@ func TestSettings_Valid(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := valid()
 			change(&s)
-			if err := s.Check(); err != nil {
-				t.Fatal(err)
-			}
+			runtest.Must(t, s.Check())
 		})
 	}
 }
@@ -201,9 +200,7 @@ func TestSettings_MemberLimits(t *testing.T) {
 	for name, field := range map[string]*int{"Members": &s.Members, "OpenOffers": &s.OpenOffers, "HourOffers": &s.HourOffers} {
 		tag, _ := reflect.TypeFor[Settings]().FieldByName(name)
 		n, err := strconv.Atoi(tag.Tag.Get("default"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, err)
 		*field = n
 	}
 	if cfg, err := s.config(); err != nil || cfg.MemberLimits != organization.DefaultLimits() {
@@ -264,9 +261,7 @@ var (
 // its help. `make docs` writes them.
 func TestSettings_PageIsCurrent(t *testing.T) {
 	page, err := os.ReadFile(settingsPage)
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	rows := rowsOfSettings()
 	current := tableOfSettings.ReplaceAllStringFunc(string(page), func(table string) string {
 		parts := tableOfSettings.FindStringSubmatch(table)
@@ -290,9 +285,7 @@ func TestSettings_PageIsCurrent(t *testing.T) {
 	if os.Getenv("ANNALS_UPDATE_DOCS") == "" {
 		t.Fatalf("%s differs from the settings: run make docs, and read the difference", settingsPage)
 	}
-	if err := os.WriteFile(settingsPage, []byte(current), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, os.WriteFile(settingsPage, []byte(current), 0o600))
 }
 
 // rowsOfSettings returns a row of a table for each setting, by its variable.

@@ -17,6 +17,7 @@ import (
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/eventstore/eventstoretest"
 	"github.com/annals-project/annals/internal/panics"
+	"github.com/annals-project/annals/internal/runtest"
 )
 
 // A panic in a goroutine of a fan-out is an error of the call. It does not end the process.
@@ -61,15 +62,11 @@ func TestFold_FirstEventsAreGone(t *testing.T) {
 	journal := NewJournal(store, eventstoretest.Codec(t), slog.New(slog.DiscardHandler))
 	_, err := journal.Append(t.Context(), name, eventstore.NoStream, event.NewMeta("test", time.Now()),
 		project.Archived{}, project.Unarchived{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	if _, at, err := Fold[project.State](t.Context(), journal, name); err != nil || at.Revision != 1 {
 		t.Errorf("the whole stream: %d, %v", at.Revision, err)
 	}
-	if err := store.Truncate(t.Context(), name, 1); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, store.Truncate(t.Context(), name, 1))
 	_, _, err = Fold[project.State](t.Context(), journal, name)
 	if f, is := errors.AsType[*fault.Error](err); !is || f.Kind != fault.Unavailable {
 		t.Errorf("without its first event: %v", err)

@@ -13,6 +13,7 @@ import (
 	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/eventstore/eventstoretest"
+	"github.com/annals-project/annals/internal/runtest"
 )
 
 // The largest part of the facts of a data point fits into one append.
@@ -36,9 +37,7 @@ func TestFactsKept_LargestPart(t *testing.T) {
 		part.Blobs = append(part.Blobs, stream.BlobName(uuid.New(), uuid.New()))
 	}
 	p, err := eventstoretest.Codec(t).Encode(part, 0, event.NewMeta("finisher", at))
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	if n := p.Size(); n > eventstore.MaxAppend*9/10 {
 		t.Errorf("%d bytes, of %d at most", n, eventstore.MaxAppend)
 	}

@@ -29,6 +29,7 @@ import (
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/eventstore/eventstoretest"
 	"github.com/annals-project/annals/internal/auth"
+	"github.com/annals-project/annals/internal/runtest"
 	"github.com/annals-project/annals/internal/work"
 )
 
@@ -140,9 +141,7 @@ func (w *world) process(store eventstore.Store) (*engine.Journal, *ingest.Servic
 
 func (w *world) must(err error) {
 	w.t.Helper()
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	runtest.Must(w.t, err)
 }
 
 // append appends to the end of a stream.

@@ -17,6 +17,7 @@ import (
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/internal/auth"
 	"github.com/annals-project/annals/internal/readlog"
+	"github.com/annals-project/annals/internal/runtest"
 )
 
 // proved is the caller of a project whose reads are proved.
@@ -151,9 +152,7 @@ func proveLogIsAway(t *testing.T) {
 	}
 	f.store.set(false)
 	id := uuid.New()
-	if err := f.prove(proved(), id, readrecords.Shown{Node: uuid.New()}); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, f.prove(proved(), id, readrecords.Shown{Node: uuid.New()}))
 	stop()
 	if list := f.records(); len(list) != 1 || list[0].ID != id {
 		t.Errorf("records %+v", list)
@@ -169,9 +168,7 @@ func TestProve_Parts(t *testing.T) { synctest.Test(t, proveParts) }
 func proveParts(t *testing.T) {
 	f := newFixture(t)
 	read, err := f.Open(t.Context(), proved(), uuid.New(), noon)
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	want := 0
 	for part := range 3 {
 		texts := make([]readrecords.Shown, readlog.MaxShown+part)
@@ -180,9 +177,7 @@ func proveParts(t *testing.T) {
 		}
 		err := errors.Join(read.Show(t.Context(), readrecords.Export, texts...), read.Store(t.Context()),
 			read.Store(t.Context())) // there is nothing more to store
-		if err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, err)
 		want += len(texts)
 		shown := 0
 		for _, r := range f.records() {
@@ -193,9 +188,7 @@ func proveParts(t *testing.T) {
 		}
 	}
 	f.store.set(true)
-	if err := read.Show(t.Context(), readrecords.Export, make([]readrecords.Shown, 1)...); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, read.Show(t.Context(), readrecords.Export, make([]readrecords.Shown, 1)...))
 	if err := read.Store(t.Context()); err == nil {
 		t.Error("a part goes on without its record")
 	}
@@ -214,17 +207,13 @@ func proveComposed(t *testing.T) {
 	left := readrecords.Shown{Node: uuid.New()}
 	for _, isAway := range []bool{false, true} {
 		read, err := f.Open(t.Context(), proved(), uuid.New(), noon)
-		if err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, err)
 		read.Compose()
 		undone := 0
 		read.Unless(func() { undone++ })
 		err = errors.Join(read.Show(t.Context(), readrecords.Recall, readrecords.Shown{Node: uuid.New()}, left),
 			read.Store(t.Context()))
-		if err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, err)
 		before := len(f.records())
 		f.store.set(isAway)
 		err = read.Cut(t.Context(), func(texts []readrecords.Shown) []readrecords.Shown { return texts[1:] })
@@ -246,9 +235,7 @@ func proveComposed(t *testing.T) {
 // The record of an answer to which the clock was set back is refused: its day has left the log.
 func TestProve_DayHasEnded(t *testing.T) {
 	f := newFixture(t)
-	if err := f.prove(proved(), uuid.New()); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, f.prove(proved(), uuid.New()))
 	if _, err := f.store.Tombstone(t.Context(), streamName, 1); err != nil {
 		t.Fatal(err)
 	}

@@ -26,6 +26,7 @@ import (
 	"github.com/annals-project/annals/eventstore/eventstoretest"
 	"github.com/annals-project/annals/internal/auth"
 	"github.com/annals-project/annals/internal/readlog"
+	"github.com/annals-project/annals/internal/runtest"
 	"github.com/annals-project/annals/internal/work"
 )
 
@@ -98,9 +99,7 @@ type fixture struct {
 func newFixture(t *testing.T) *fixture {
 	t.Helper()
 	codec, err := eventstore.NewCodec(domain.Catalog)
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	f := &fixture{
 		t: t, store: &away{Memory: eventstoretest.NewMemory()}, leaves: &known{nodes: map[uuid.UUID]readrecords.Shown{}},
 	}
@@ -136,13 +135,9 @@ func (f *fixture) run(r *reads.Recorder) (stop func()) {
 func (f *fixture) read(r *reads.Recorder, id uuid.UUID, texts ...readrecords.Shown) {
 	f.t.Helper()
 	read, err := r.Open(f.t.Context(), caller, id, noon)
-	if err != nil {
-		f.t.Fatal(err)
-	}
+	runtest.Must(f.t, err)
 	read.Asked(readrecords.Recall, "ana", "what does ana drink?")
-	if err := read.Show(f.t.Context(), readrecords.Recall, texts...); err != nil {
-		f.t.Fatal(err)
-	}
+	runtest.Must(f.t, read.Show(f.t.Context(), readrecords.Recall, texts...))
 	read.End(true)
 }
 
@@ -152,9 +147,7 @@ var streamName = stream.ReadsName(caller.Project.ID, "2026-11-05")
 func (f *fixture) records() (list []readrecords.Record) {
 	f.t.Helper()
 	events, err := f.journal.ReadFrom(f.t.Context(), streamName, 0)
-	if err != nil {
-		f.t.Fatal(err)
-	}
+	runtest.Must(f.t, err)
 	var rooted *readrecords.Rooted
 	for _, e := range events {
 		switch e := e.Event.(type) {
@@ -203,9 +196,7 @@ func TestRecorder_KeepsWhatWasShown(t *testing.T) {
 		readrecords.Shown{Node: memory}, readrecords.Shown{Node: node})
 	got := f.eventually(1)[0]
 	question, err := stream.NewNamespaces(bytes.Repeat([]byte{7}, 32)).Question(caller.Project.ID, "what does ana drink?")
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	want := readrecords.Record{
 		ID: id, At: noon, Way: readrecords.Recall, By: caller.Name(), As: stream.IdentityID(caller.Project.Namespace, "ana"),
 		Question: question, Shown: []readrecords.Shown{
@@ -252,17 +243,11 @@ func TestRecorder_NothingToRecord(t *testing.T) {
 	f := newFixture(t)
 	stop := f.run(f.Recorder)
 	refused, err := f.Open(t.Context(), caller, uuid.New(), noon)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := refused.Show(t.Context(), readrecords.Node, readrecords.Shown{Node: uuid.New()}); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
+	runtest.Must(t, refused.Show(t.Context(), readrecords.Node, readrecords.Shown{Node: uuid.New()}))
 	refused.End(false)
 	empty, err := f.Open(t.Context(), caller, uuid.New(), noon)
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	empty.End(true)
 	off := caller
 	off.Project.Reads = ""
@@ -389,9 +374,7 @@ func TestEnder_KeepsTheLeafRecords(t *testing.T) {
 		Logger:  slog.New(slog.DiscardHandler), Now: time.Now,
 	}
 	for range 2 {
-		if err := ender.Pass(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, ender.Pass(t.Context()))
 	}
 	if _, _, err := f.store.ReadLast(t.Context(), streamName); !errors.Is(err, eventstore.ErrDeleted) {
 		t.Errorf("the stream is there: %v", err)
@@ -416,16 +399,12 @@ func TestRecorder_HoldsNoText(t *testing.T) {
 	secrets := []string{"ana@acme.example", "ticket-4711", "what does she drink?", "she drinks oolong"}
 	for i := range 8 {
 		read, err := f.Open(t.Context(), caller, uuid.New(), noon)
-		if err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, err)
 		read.Asked(readrecords.Text, secrets[0], secrets[2])
 		err = read.Show(t.Context(), readrecords.Text, readrecords.Shown{
 			Node: uuid.New(), DataPoint: read.Point(secrets[1]), Spans: []readrecords.Span{{0, len(secrets[3]) + i}},
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, err)
 		read.End(true)
 	}
 	stop()

@@ -15,7 +15,7 @@ import (
 
 	"github.com/google/uuid"
 
-	ingestcmd "github.com/annals-project/annals/commands/ingest"
+	"github.com/annals-project/annals/commands/ingest"
 	"github.com/annals-project/annals/domain/audience"
 	"github.com/annals-project/annals/domain/fault"
 	"github.com/annals-project/annals/internal/auth"
@@ -122,7 +122,7 @@ func forgetTool() tool {
 // progressTool returns the tool that polls what was remembered.
 func progressTool() tool {
 	return tool{
-		name: "get_ingestion", title: "Is it remembered?", scope: auth.Read, route: "GET " + ingest,
+		name: "get_ingestion", title: "Is it remembered?", scope: auth.Read, route: "GET " + ingestion,
 		description: "Whether recall finds a text that you remembered: processing, completed or failed. Call it only if " +
 			"recall does not find the text after some seconds.",
 		args: []argument{{name: "ingestionId", text: "What remember returned: a UUID."}},
@@ -165,7 +165,7 @@ func actRemember(ctx context.Context, u *use) (answer object, o omitted, err err
 	for try := range maxTries + 1 {
 		u.args["id"], _ = json.Marshal(u.shortID(content, try)) // a text
 		answer, o, err = u.ask(ctx, with)
-		if f, is := errors.AsType[*fault.Error](err); !is || f.Code != ingestcmd.CodeIDTaken {
+		if f, is := errors.AsType[*fault.Error](err); !is || f.Code != ingest.CodeIDTaken {
 			break
 		}
 	}

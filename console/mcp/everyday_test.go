@@ -14,7 +14,7 @@ import (
 	"github.com/labstack/echo/v4"
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
-	ingestcmd "github.com/annals-project/annals/commands/ingest"
+	"github.com/annals-project/annals/commands/ingest"
 	"github.com/annals-project/annals/domain/fault"
 	"github.com/annals-project/annals/internal/apitest"
 	"github.com/annals-project/annals/internal/auth"
@@ -210,7 +210,7 @@ func TestRemember_ShortID(t *testing.T) {
 	taken := 0
 	f := newFixed(t, func(c echo.Context) error {
 		if taken--; taken >= 0 {
-			return fault.New(fault.Conflict, ingestcmd.CodeIDTaken, "the id is taken")
+			return fault.New(fault.Conflict, ingest.CodeIDTaken, "the id is taken")
 		}
 		return c.JSON(http.StatusOK, object{"sourceId": "x", "status": "queued"})
 	})

@@ -79,7 +79,7 @@ const (
 	audienceArgument = "audience"
 	rememberName     = "remember"
 	prefix           = auth.Prefix
-	ingest           = prefix + "/ingest/{ingestionId}"
+	ingestion        = prefix + "/ingest/{ingestionId}"
 )
 
 // projectText describes the argument project.
@@ -115,18 +115,18 @@ func tools(path string) []tool {
 func ingestionTools() []tool {
 	return []tool{
 		{
-			name: "get_ingestion", title: "State of a send", scope: auth.Read, route: "GET " + ingest,
+			name: "get_ingestion", title: "State of a send", scope: auth.Read, route: "GET " + ingestion,
 			args:        argsOf("ingestionId"),
 			description: "Whether a send of remember is processing, completed (recall finds it) or failed.",
 		},
 		{
-			name: "explain_ingestion", title: "Explain a send", scope: auth.Read, route: "GET " + ingest + "/explain",
+			name: "explain_ingestion", title: "Explain a send", scope: auth.Read, route: "GET " + ingestion + "/explain",
 			args:        argsOf("ingestionId"),
 			lists:       map[string][]string{"items": {"dataPointId", "status", "searchable", "memories"}},
 			description: "What became of a send or of a request, item by item, and what to do next.",
 		},
 		{
-			name: "retry_ingestion", title: "Retry a send", scope: auth.Write, route: "POST " + ingest + "/retry",
+			name: "retry_ingestion", title: "Retry a send", scope: auth.Write, route: "POST " + ingestion + "/retry",
 			args: argsOf("ingestionId"), changes: true,
 			description: "Try a failed send again, as explain_ingestion advises.",
 		},

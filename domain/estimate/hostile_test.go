@@ -14,7 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/annals-project/annals/domain/estimate"
-	"github.com/annals-project/annals/internal/hostilefiles"
+	"github.com/annals-project/annals/internal/hostiletest"
 )
 
 var hostileBytes = flag.Int("hostile-bytes", 1<<17, "size of each hostile file")
@@ -196,7 +196,7 @@ func TestCut_Hostile(t *testing.T) {
 	if testing.Short() {
 		size /= 8 // for the race detector, which also keeps regular expressions from reusing memory
 	}
-	for _, f := range append(shortPaths(hostilefiles.Make(3, size)), hostileFiles(size)...) {
+	for _, f := range append(shortPaths(hostiletest.Files(3, size)), hostileFiles(size)...) {
 		t.Run(f.Path, func(t *testing.T) {
 			var before, after runtime.MemStats
 			runtime.ReadMemStats(&before)
@@ -230,21 +230,21 @@ func TestCut_Hostile(t *testing.T) {
 // The hostile files are of every kind and every shape, and the same for the same seed.
 func TestHostileFiles(t *testing.T) {
 	made := map[string]bool{}
-	files := hostilefiles.Make(7, 4096)
+	files := hostiletest.Files(7, 4096)
 	for _, f := range files {
 		if len(f.Content) > 8192 || !estimate.IsKind(string(f.Kind)) {
 			t.Errorf("%s has %d bytes and kind %q", f.Path, len(f.Content), f.Kind)
 		}
-		for _, shape := range hostilefiles.Shapes() {
+		for _, shape := range hostiletest.Shapes() {
 			if strings.Contains(f.Path, string(f.Kind)+" "+shape) {
 				made[string(f.Kind)+" "+shape] = true
 			}
 		}
 	}
-	if want := len(estimate.Kinds()) * len(hostilefiles.Shapes()); len(made) != want {
+	if want := len(estimate.Kinds()) * len(hostiletest.Shapes()); len(made) != want {
 		t.Errorf("%d kinds and shapes: want %d", len(made), want)
 	}
-	if diff := cmp.Diff(files, hostilefiles.Make(7, 4096)); diff != "" {
+	if diff := cmp.Diff(files, hostiletest.Files(7, 4096)); diff != "" {
 		t.Error(diff)
 	}
 }
@@ -280,7 +280,7 @@ func fuzzKind(f *testing.F, kind estimate.Kind, extensions ...string) {
 			}
 		}
 	}
-	for _, hostile := range hostilefiles.Make(5, 500) {
+	for _, hostile := range hostiletest.Files(5, 500) {
 		if hostile.Kind == kind {
 			f.Add(hostile.Content, uint8(0), uint16(0))
 		}

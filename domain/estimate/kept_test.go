@@ -14,7 +14,7 @@ import (
 
 	"github.com/annals-project/annals/domain/estimate"
 	"github.com/annals-project/annals/domain/limit"
-	"github.com/annals-project/annals/internal/hostilefiles"
+	"github.com/annals-project/annals/internal/hostiletest"
 	"github.com/annals-project/annals/internal/runtest"
 )
 
@@ -139,7 +139,7 @@ func TestPlan_SkippedFileLeavesNumbers(t *testing.T) {
 // Rows are the same in windows of any size. They are in the order of the plan over all files, with the data points
 // that were left out and numbered.
 func TestEstimate_Windows(t *testing.T) {
-	files := shortPaths(hostilefiles.Make(4, 1000))
+	files := shortPaths(hostiletest.Files(4, 1000))
 	for n := range 6 {
 		files = append(files, estimate.File{
 			Path: "t.csv", Content: fmt.Sprintf("id,date,n\n1,2025-01-%02d,x\n2,2024-01-%02d,%d\n3,2025-02-01,%d\n", n+1, 9-n, n%2, n),

@@ -13,8 +13,8 @@ import (
 
 	"github.com/annals-project/annals/domain/estimate"
 	"github.com/annals-project/annals/domain/limit"
-	"github.com/annals-project/annals/internal/hostilefiles"
-	"github.com/annals-project/annals/internal/mailboxes"
+	"github.com/annals-project/annals/internal/hostiletest"
+	"github.com/annals-project/annals/internal/mailboxtest"
 	"github.com/annals-project/annals/internal/runtest"
 )
 
@@ -78,7 +78,7 @@ func shortPaths(files []estimate.File) []estimate.File {
 // the context has ended, wherever in the file that is.
 func TestCut_EndsWithContext(t *testing.T) {
 	const size = 1 << 17
-	for _, f := range append(shortPaths(hostilefiles.Make(1, size)), ordinary(size)...) {
+	for _, f := range append(shortPaths(hostiletest.Files(1, size)), ordinary(size)...) {
 		all, err := cutWithin(t, f, 0)
 		runtest.Must(t, err)
 		// A mail ends with its last part that is read, and an HTML page has no attributes of a long tag.
@@ -98,8 +98,8 @@ func TestCut_EndsWithContext(t *testing.T) {
 // Twice the file takes twice the work and memory: the checks count what is read and made.
 func TestCut_WorkIsLinear(t *testing.T) {
 	const size = 1 << 16
-	once := shortPaths(hostilefiles.Make(1, size))
-	twice := shortPaths(hostilefiles.Make(1, 2*size))
+	once := shortPaths(hostiletest.Files(1, size))
+	twice := shortPaths(hostiletest.Files(1, 2*size))
 	for i, f := range once {
 		if len(twice[i].Content) < len(f.Content)*3/2 {
 			t.Fatalf("%s: the second file is not twice as long", f.Path)
@@ -119,7 +119,7 @@ func TestCut_MemoryInUse(t *testing.T) {
 		t.Skip("the race detector takes memory of its own")
 	}
 	const size = 1 << 17
-	for _, f := range append(shortPaths(hostilefiles.Make(2, size)), hostileFiles(size)...) {
+	for _, f := range append(shortPaths(hostiletest.Files(2, size)), hostileFiles(size)...) {
 		all, err := cutWithin(t, f, 0)
 		runtest.Must(t, err)
 		every, points := max(1, all.checks/2), int64(0)
@@ -354,7 +354,7 @@ func BenchmarkCut_Mailbox(b *testing.B) {
 	const messages = 2000
 	var box strings.Builder
 	for n := range messages {
-		box.WriteString(mailboxes.Message(n))
+		box.WriteString(mailboxtest.Message(n))
 	}
 	b.SetBytes(int64(box.Len()))
 	for b.Loop() {

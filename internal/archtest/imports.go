@@ -53,8 +53,13 @@ func checkOurs(dir, top, ours string, test bool) string {
 	if !slices.Contains(allowed, to) {
 		return fmt.Sprintf("%s may not import %s: declare a small interface here and join it in cmd", top, ours)
 	}
-	if forTests(ours) {
+	switch {
+	case isBelow(dir, measures):
+		return ""
+	case forTests(ours):
 		return ours + " is for tests"
+	case isBelow(ours, measures):
+		return ours + " is for measurements"
 	}
 	return ""
 }
@@ -72,7 +77,7 @@ func longest(table map[string][]string, of string) (row string, ok bool) {
 // forTests reports whether a folder holds a package of tests, such as a conformance suite, or is below one.
 func forTests(dir string) bool {
 	isKit := func(name string) bool { return strings.HasSuffix(name, "test") }
-	return isBelow(dir, kits) || slices.ContainsFunc(strings.Split(dir, "/"), isKit)
+	return slices.ContainsFunc(strings.Split(dir, "/"), isKit)
 }
 
 // isBelow reports whether a path is one of others, or below one.

@@ -12,8 +12,8 @@ const (
 
 // may lists, per top-level folder, which of our folders its packages may import; cmd may import all. The client is a
 // module of its own that imports the standard library alone; what the service answers just as the client reads it is
-// declared there. Another module is bench, which drives the service. Test files are free to cross, and a kit may import
-// other kits.
+// declared there. Another module is bench, which drives the service. Test files are free to cross, and a kit or a
+// measurement may import kits.
 var may = map[string][]string{
 	"domain":      {"domain"},
 	"eventstore":  {"eventstore", "domain"},
@@ -110,8 +110,9 @@ var testOnly = []string{
 	"pgregory.net/rapid",
 }
 
-// kits are the packages of tests that do not have "test" at the end of their name.
-var kits = []string{"internal/mailboxes"}
+// measures are the folders that measure the service. They may import kits of tests, and the product may not import
+// them.
+var measures = []string{"bench", "internal/bench"}
 
 // rapid draws another seed in each run, unless the package that fixes it is imported too.
 const (

@@ -139,15 +139,10 @@ func TestEmbeddings_Default(t *testing.T) {
 	}
 }
 
-// Without the model the service starts with a warning, and searches by words.
+// Without the model the commands have searches by words, and install no file that is no model.
 func TestEmbeddings_NotInstalled(t *testing.T) {
 	t.Parallel()
-	s := newService(t, sharedPostgres(t), "ANNALS_EMBEDDINGS=builtin")
-	s.start()
-	if log := s.log.String(); !strings.Contains(log, "the built-in embedding model is not installed") ||
-		!strings.Contains(log, "make model") {
-		t.Errorf("log %s", log)
-	}
+	s := worked.of(t)
 	if out, err := s.try("embeddings", "status"); err != nil || !strings.Contains(out, "words alone") {
 		t.Errorf("status: %s, %v", out, err)
 	}

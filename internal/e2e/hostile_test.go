@@ -17,8 +17,9 @@ import (
 
 	client "github.com/annals-project/annals/client"
 	"github.com/annals-project/annals/internal/apitest"
+	"github.com/annals-project/annals/internal/hostiletest"
 	"github.com/annals-project/annals/internal/runtest"
-	"github.com/annals-project/annals/internal/scrape"
+	"github.com/annals-project/annals/internal/scrapetest"
 	"github.com/annals-project/annals/internal/seedtest"
 	"github.com/annals-project/annals/readapi"
 )
@@ -63,9 +64,11 @@ type hostileWalk struct {
 	seed     uint64
 	http     *http.Client
 	contract *apitest.Contract
-	callers  []*hostileCaller
+	callers  []*hostiletest.Caller
+	// clients read what the walk itself needs to know of the callers.
+	clients []*client.Client
 	// estimator is the key whose project stays empty.
-	estimator *hostileCaller
+	estimator *hostiletest.Caller
 	// started is when the process began, by its own account.
 	started float64
 
@@ -73,17 +76,6 @@ type hostileWalk struct {
 	failures atomic.Int64
 	mu       sync.Mutex
 	answers  map[string]int
-}
-
-// hostileCaller is one key with what it has made.
-type hostileCaller struct {
-	tenant
-	organization int
-	// marker is in everything that this caller stores, and may be in no answer to another one.
-	marker string
-	// client reads what the walk itself needs to know.
-	client *client.Client
-	pools  pools
 }
 
 // drained is what is left of a service that nobody calls.
@@ -113,13 +105,16 @@ func newHostileWalk(t *testing.T, seed uint64) *hostileWalk {
 		made, _ := w.newTenant(management[organization], fmt.Sprintf("hostile %d", n))
 		marker := make([]byte, 6)
 		rand.NewChaCha8([32]byte{byte(seed), byte(seed >> 8), byte(n)}).Read(marker) //nolint:errcheck // it never fails
-		c := &hostileCaller{tenant: made, organization: organization, marker: "zm" + hex.EncodeToString(marker)}
-		c.client = w.with(made.key)
-		id, token := w.newWebhook([]string{ownOrganization, otherOrganization}[organization], made.slug)
-		c.pools.add("webhook", id)
-		c.pools.add("organization", w.organizationID([]string{ownOrganization, otherOrganization}[organization]))
-		c.token = token
-		w.callers = append(w.callers, c)
+		name := []string{ownOrganization, otherOrganization}[organization]
+		c := &hostiletest.Caller{
+			Key: made.key, Management: made.management, Slug: made.slug, Organization: organization,
+			Marker: "zm" + hex.EncodeToString(marker),
+		}
+		var id string
+		id, c.Token = w.newWebhook(name, made.slug)
+		c.Add("webhook", id)
+		c.Add("organization", w.organizationID(name))
+		w.callers, w.clients = append(w.callers, c), append(w.clients, w.with(made.key))
 	}
 	w.newEstimator()
 	w.started = w.metric("process_start_time_seconds")
@@ -128,7 +123,7 @@ func newHostileWalk(t *testing.T, seed uint64) *hostileWalk {
 
 func (w *hostileWalk) metric(series string) float64 {
 	w.t.Helper()
-	value, err := scrape.Metric(w.t.Context(), w.callers[0].client.BaseURL(), series)
+	value, err := scrapetest.Metric(w.t.Context(), w.clients[0].BaseURL(), series)
 	if err != nil {
 		w.t.Fatalf("read metric %s: %v", series, err)
 	}
@@ -172,11 +167,11 @@ func (w *hostileWalk) walk(lasts time.Duration) {
 	}
 }
 
-func (w *hostileWalk) worker(caller *hostileCaller, number int, part uint64) *hostileWorker {
-	rng := rand.New(rand.NewPCG(w.seed, part<<32|uint64(number))) //nolint:gosec // a number of a worker is not negative
-	worker := &hostileWorker{hostileWalk: w, caller: caller, number: number, rng: rng}
-	worker.estimates = newEstimates(w.seed, rng, "tea "+caller.marker+" %s", worker.item)
-	return worker
+func (w *hostileWalk) worker(caller *hostiletest.Caller, number int, part uint64) *hostileWorker {
+	return &hostileWorker{
+		hostileWalk: w, caller: caller,
+		draw: hostiletest.NewDrawer(w.seed, part<<32|uint64(number), caller, w.callers), //nolint:gosec // a number of a worker is not negative
+	}
 }
 
 // attack lets every worker make its share of the steps, for so long at most unless lasts is 0. part
@@ -184,7 +179,7 @@ func (w *hostileWalk) worker(caller *hostileCaller, number int, part uint64) *ho
 func (w *hostileWalk) attack(part uint64, steps int, lasts time.Duration) {
 	until := time.Now().Add(lasts)
 	var group sync.WaitGroup
-	work := func(number int, caller *hostileCaller, left *atomic.Int64, step func(*hostileWorker)) {
+	work := func(number int, caller *hostiletest.Caller, left *atomic.Int64, step func(*hostileWorker)) {
 		worker := w.worker(caller, number, part)
 		group.Go(func() {
 			for left.Add(-1) >= 0 && w.failures.Load() < hostileFailures && w.alive() {
@@ -230,7 +225,7 @@ func (w *hostileWalk) fail(format string, args ...any) {
 func (w *hostileWalk) calm() {
 	w.t.Helper()
 	w.http.CloseIdleConnections()
-	last := map[*hostileCaller]string{}
+	last := make([]string, len(w.callers))
 	runtest.Await(w.t, "no send is in progress", func() bool { return w.settled(last) })
 }
 
@@ -253,17 +248,18 @@ func (w *hostileWalk) drain(before drained) (now drained) {
 
 // settled is whether no send of any caller is in progress. last holds the send that each is asked
 // by.
-func (w *hostileWalk) settled(last map[*hostileCaller]string) bool {
+func (w *hostileWalk) settled(last []string) bool {
 	w.t.Helper()
-	for _, c := range w.callers {
-		if last[c] == "" {
-			receipt, err := c.client.Ingest(w.t.Context(), client.DataPoint{ID: "last", Content: "The last text of " + c.marker + "."})
+	for n, c := range w.clients {
+		if last[n] == "" {
+			text := client.DataPoint{ID: "last", Content: "The last text of " + w.callers[n].Marker + "."}
+			receipt, err := c.Ingest(w.t.Context(), text)
 			if err != nil {
 				w.t.Fatalf("seed %d: a harmless send after the walk: %v", w.seed, err)
 			}
-			last[c] = receipt.IngestionID
+			last[n] = receipt.IngestionID
 		}
-		status, err := c.client.GetIngestion(w.t.Context(), last[c])
+		status, err := c.GetIngestion(w.t.Context(), last[n])
 		if err != nil {
 			w.t.Fatalf("seed %d: a harmless poll after the walk: %v", w.seed, err)
 		}
@@ -284,7 +280,7 @@ func (w *hostileWalk) measure() drained {
 	for n := 0; n < most && w.metric("go_gc_duration_seconds_count") < until; n++ {
 		for range 5 {
 			harmless := client.RecallRequest{Query: "tea", Identity: "walk", Limit: 1}
-			if _, err := w.callers[0].client.Recall(w.t.Context(), harmless); err != nil {
+			if _, err := w.clients[0].Recall(w.t.Context(), harmless); err != nil {
 				w.t.Fatalf("seed %d: a harmless recall after the walk: %v", w.seed, err)
 			}
 		}
@@ -300,61 +296,24 @@ func (w *hostileWalk) measure() drained {
 func (w *hostileWalk) newEstimator() {
 	w.t.Helper()
 	made, _ := w.newTenant(w.management, "hostile estimates")
-	w.estimator = &hostileCaller{tenant: made, marker: "zmestimator"}
+	w.estimator = &hostiletest.Caller{Key: made.key, Management: made.management, Slug: made.slug, Marker: "zmestimator"}
 	w.newTenant(w.management, walkBegins)
-}
-
-// item is a data point for an estimate. Its names are those of any caller, or odd ones.
-func (w *hostileWorker) item() map[string]any {
-	item := map[string]any{}
-	for _, kind := range []string{"source", "identity", "audience"} {
-		field, name := kind, choose(w, w.callers...).pools.some(w.rng, kind)
-		if kind == "source" {
-			field = "id"
-		}
-		if w.one(20) {
-			name = w.odd()
-		}
-		if name != "" {
-			item[field] = name
-		}
-	}
-	return item
-}
-
-// estimate is a step of who makes only estimates.
-func (w *hostileWorker) estimate() {
-	body, _ := w.estimates.next()
-	c := w.to(http.MethodPost, estimateRoute, "", body)
-	broken := func(c hostileCall) hostileCall { // still a call of the route
-		c.body = w.brokenBody(slices.Clone(c.body))
-		return c
-	}
-	switch w.rng.IntN(6) {
-	case 0:
-		w.send(broken(c))
-	case 1:
-		w.abort(c)
-	case 2:
-		w.burst(c, broken)
-	default:
-		w.send(c)
-	}
 }
 
 // estimatesLeftNothing estimates every hostile file once more. Then the project of the estimates still holds nothing:
 // no event is about it, no call of it is logged, nothing is charged, and nothing is recalled.
 func (w *hostileWalk) estimatesLeftNothing() {
 	w.t.Helper()
-	key, worker := w.estimator.key, w.worker(w.estimator, hostileWorkers, 2)
+	key, worker := w.estimator.Key, w.worker(w.estimator, hostileWorkers, 2)
 	for _, points := range []string{"summary", "full", "none"} {
-		text := worker.encode(worker.estimates.all(points))
+		text, err := json.Marshal(worker.draw.Estimates.All(points))
+		runtest.Must(w.t, err)
 		answer := w.must(key, http.MethodPost, estimateRoute, string(text))
-		if files, _ := answer["files"].([]any); len(files) != len(worker.estimates.files) || answer["dataPoints"] == 0.0 {
+		if files, _ := answer["files"].([]any); len(files) != len(worker.draw.Estimates.Files) || answer["dataPoints"] == 0.0 {
 			w.t.Errorf("%d files with %v data points", len(files), answer["dataPoints"])
 		}
 	}
-	w.untouched([]string{"estimates"}, func(string) string { return w.estimator.slug })
+	w.untouched([]string{"estimates"}, func(string) string { return w.estimator.Slug })
 	for _, look := range []struct {
 		path  string
 		wants []string
@@ -372,54 +331,9 @@ func (w *hostileWalk) estimatesLeftNothing() {
 			}
 		}
 	}
-	query, err := json.Marshal(map[string]any{"query": "tea " + w.estimator.marker, "identity": "walk", "limit": 200})
+	query, err := json.Marshal(map[string]any{"query": "tea " + w.estimator.Marker, "identity": "walk", "limit": 200})
 	runtest.Must(w.t, err)
 	if page := w.must(key, http.MethodPost, "/recall", string(query)); fmt.Sprint(page["results"]) != "[]" {
 		w.t.Errorf("who made only estimates recalls %v", page["results"])
 	}
-}
-
-// pools are the names that a caller has used or was given, newest last, each list bounded.
-type pools struct {
-	mu sync.Mutex
-	of map[string][]string
-}
-
-const poolSize = 40
-
-// add keeps a name, and drops the oldest where there are too many.
-func (p *pools) add(kind, name string) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.of == nil {
-		p.of = map[string][]string{}
-	}
-	if list := p.of[kind]; len(list) >= poolSize {
-		p.of[kind] = list[1:]
-	}
-	p.of[kind] = append(p.of[kind], name)
-}
-
-// some is one of the names, "" for none.
-func (p *pools) some(rng *rand.Rand, kind string) string {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	list := p.of[kind]
-	if len(list) == 0 {
-		return ""
-	}
-	return list[rng.IntN(len(list))]
-}
-
-// drop takes the oldest names out, all but so many.
-func (p *pools) drop(kind string, left int) []string {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	list := p.of[kind]
-	if len(list) <= left {
-		return nil
-	}
-	old := list[:len(list)-left]
-	p.of[kind] = append([]string(nil), list[len(list)-left:]...)
-	return old
 }

@@ -18,8 +18,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	client "github.com/annals-project/annals/client"
-	"github.com/annals-project/annals/internal/importer"
-	"github.com/annals-project/annals/internal/mailboxes"
+	"github.com/annals-project/annals/internal/mailboxtest"
 	"github.com/annals-project/annals/internal/runtest"
 )
 
@@ -28,80 +27,6 @@ type imported struct {
 	Points    int `json:"points"`
 	Sent      int `json:"sent"`
 	Unchanged int `json:"unchanged"`
-}
-
-// An import whose process and whose service are killed goes on where it was: every line arrives, none twice.
-func TestImport_ContinuesAfterAKill(t *testing.T) {
-	t.Parallel()
-	const points = 3000
-	var lines bytes.Buffer
-	for i := range points {
-		// Every second id comes again later with another text.
-		_, _ = fmt.Fprintf(&lines, "{\"id\":\"n%d\",\"content\":\"Note %d of many.\"}\n", i%(points/2), i)
-	}
-	file := filepath.Join(t.TempDir(), "notes.jsonl")
-	runtest.Must(t, os.WriteFile(file, lines.Bytes(), 0o600))
-	s := newService(t, sharedPostgres(t))
-	s.start()
-	first := s.command("import", "--points", file)
-	runtest.Must(t, first.Start())
-	progress := file + ".progress"
-	runtest.Await(t, "the import has sent something", func() bool {
-		state, ok, err := importer.LoadState(progress)
-		return err == nil && ok && state.Points > 0
-	})
-	runtest.Must(t, first.Process.Kill())
-	s.kill()
-	_ = first.Wait() // it was killed, or had ended just before
-	s.start()
-
-	var sum imported
-	if s.decoded(&sum, "import", "--points", file); sum.Points != points || sum.Sent >= points {
-		t.Errorf("the second run ended with %+v", sum)
-	}
-	// The newest text of each id stands: sent once more, it is unchanged.
-	newest := filepath.Join(t.TempDir(), "newest.jsonl")
-	half := bytes.Join(bytes.SplitAfter(lines.Bytes(), []byte("\n"))[points/2:], nil)
-	runtest.Must(t, os.WriteFile(newest, half, 0o600))
-	if s.decoded(&sum, "import", "--points", newest); sum.Sent != points/2 || sum.Unchanged != points/2 {
-		t.Errorf("the newest texts are not what stands: %+v", sum)
-	}
-}
-
-// The progress of an import is that of one project. A new store has the same address and project number, and is sent
-// everything.
-func TestImport_IntoANewStore(t *testing.T) {
-	t.Parallel()
-	folder := t.TempDir()
-	points, note := filepath.Join(folder, "points.jsonl"), filepath.Join(folder, "note.txt")
-	runtest.Must(t, os.WriteFile(points, []byte("{\"id\":\"a\",\"content\":\"Ana likes tea.\"}\n"), 0o600))
-	runtest.Must(t, os.WriteFile(note, []byte("Remember the milk on Friday.\n"), 0o600))
-	first := newService(t, sharedPostgres(t))
-	second := newService(t, sharedPostgres(t))
-	second.addr = first.addr
-	for _, s := range []*service{first, second} {
-		s.start()
-		for run, want := range []int{1, 0} {
-			for form, args := range map[string][]string{"points": {"--points", points}, "files": {note, "--yes"}} {
-				cmd := s.command(append([]string{"import", "--json"}, args...)...)
-				var stderr bytes.Buffer
-				cmd.Stderr = &stderr
-				out, err := cmd.Output()
-				var sum imported
-				if err == nil {
-					err = json.Unmarshal(out, &sum)
-				}
-				if err != nil || sum.Sent != want || sum.Points != 1 {
-					t.Errorf("%s, run %d: %+v, %v, %s", form, run, sum, err, stderr.String())
-				}
-				restarts := strings.Contains(stderr.String(), "the progress of an import to another project")
-				if restarts != (s == second && run == 0) {
-					t.Errorf("%s, run %d: said %s", form, run, stderr.String())
-				}
-			}
-		}
-		s.stop()
-	}
 }
 
 // mixedFiles makes a folder with files of several kinds, and one that is no text.
@@ -224,7 +149,7 @@ func TestImport_MailboxKilledTwice(t *testing.T) {
 	p := s.project("Mailbox")
 	folder := filepath.Join(t.TempDir(), "mail")
 	runtest.Must(t, os.Mkdir(folder, 0o700))
-	runtest.Must(t, mailboxes.Write(folder, messages))
+	runtest.Must(t, mailboxtest.Write(folder, messages))
 	run := func(args ...string) *exec.Cmd {
 		return exec.Command(binary, append([]string{"import", folder, "--data-dir", s.dir, "--key", p.key, "--parallel", "1", "--yes"}, args...)...)
 	}
@@ -261,7 +186,7 @@ func TestImport_MailboxKilledTwice(t *testing.T) {
 	}
 	for n := range messages {
 		content := found[fmt.Sprintf("email:%d@example.org", n)]
-		if strings.Count(content, "marker-") != 1 || !strings.Contains(content, mailboxes.Word(n)) ||
+		if strings.Count(content, "marker-") != 1 || !strings.Contains(content, mailboxtest.Word(n)) ||
 			!strings.Contains(content, "Note: be early.") || strings.ContainsRune(content, '\ufffd') {
 			t.Fatalf("message %d is %q", n, content)
 		}

@@ -20,16 +20,20 @@ import (
 	"github.com/annals-project/annals/internal/runtest"
 )
 
-// The main job: text in, memory derived, recalled with its sources, also after a restart.
+// The main job: text in, memory derived, recalled with its sources; on an index that other processes have, also after a
+// restart.
 func TestMainJob(t *testing.T) {
 	t.Parallel()
 	onEngines(t, mainJob)
 }
 
 func mainJob(t *testing.T, index []string) {
-	s := newService(t, index...)
-	s.start()
-	c := s.client()
+	s := worked.of(t)
+	if len(index) > 0 {
+		s = newService(t, append(index, sharedPostgres(t))...)
+		s.start()
+	}
+	c := s.project("Main job").Client
 	r, err := c.Ingest(t.Context(), client.DataPoint{
 		Content: "My favourite editor is Helix. I moved the launch to 3 June 2025.", ID: "call-1", Label: "Planning call",
 		Timestamp: "2025-05-12T09:30:00+02:00", Metadata: json.RawMessage(`{"channel":"zoom","n":1.50}`), Identity: "Ana",
@@ -71,9 +75,11 @@ func mainJob(t *testing.T, index []string) {
 		}
 	}
 	check()
-	s.stop()
-	s.start()
-	check()
+	if len(index) > 0 {
+		s.stop()
+		s.start()
+		check()
+	}
 }
 
 func TestPipeline_Off(t *testing.T) {
@@ -171,8 +177,7 @@ func errorOf[T any](_ T, err error) error { return err }
 // What keeps a service from starting is one clear line, after the first of the log.
 func TestStartErrors(t *testing.T) {
 	t.Parallel()
-	s := newService(t)
-	s.start()
+	s := worked.of(t)
 	fails := func(want string, args ...string) {
 		t.Helper()
 		out, err := exec.Command(binary, append([]string{"serve"}, args...)...).CombinedOutput()

@@ -144,6 +144,8 @@ type change struct {
 	appear []string
 }
 
+func among[V any](rng *rand.Rand, list ...V) V { return list[rng.IntN(len(list))] }
+
 // drawer draws changes of a directory.
 type drawer struct {
 	rng          *rand.Rand

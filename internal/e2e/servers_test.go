@@ -206,19 +206,20 @@ func TestCluster_WrongSettings(t *testing.T) {
 		"nobody there":     {"esdb+discover://admin:open-sesame@127.0.0.1:1?maxDiscoverAttempts=2", "no leader was found"},
 		"unknown setting":  {right + "&tlsCaFil=x", `ANNALS_EVENTSTORE has an unknown setting "tlsCaFil"`},
 	} {
-		t.Run(name, func(t *testing.T) {
-			s := newService(t)
-			cmd := exec.Command(binary, "serve", "--data-dir", s.dir, "--api-addr", runtest.FreeAddress(t), "--console-addr", "127.0.0.1:0")
-			cmd.Env = append(cmd.Environ(), postgres, "ANNALS_LOG_LEVEL=error", "ANNALS_EVENTSTORE="+test.connection)
-			out, err := cmd.CombinedOutput()
-			text := strings.TrimSpace(string(out))
-			if err == nil || !strings.Contains(text, test.want) || strings.Contains(text, "sesame") {
-				t.Errorf("%v: %s; want %q", err, text, test.want)
-			}
-			if lines := strings.Split(text, "\n"); len(lines) != 1 {
-				t.Errorf("%d lines:\n%s", len(lines), text)
-			}
-		})
+		t.Run(name, func(t *testing.T) { wantRefusedStart(t, test.want, postgres, "ANNALS_EVENTSTORE="+test.connection) })
+	}
+}
+
+// wantRefusedStart starts with settings that cannot work, which is one line without a password.
+func wantRefusedStart(t *testing.T, want string, settings ...string) {
+	t.Parallel()
+	cmd := exec.Command(binary, "serve", "--data-dir", filepath.Join(t.TempDir(), "data"), "--api-addr", runtest.FreeAddress(t),
+		"--console-addr", "127.0.0.1:0")
+	cmd.Env = append(append(cmd.Environ(), "ANNALS_LOG_LEVEL=error"), settings...)
+	out, err := cmd.CombinedOutput()
+	text := strings.TrimSpace(string(out))
+	if err == nil || !strings.Contains(text, want) || strings.Contains(text, "sesame") || strings.Contains(text, "\n") {
+		t.Errorf("%v: %s; want one line with %q", err, text, want)
 	}
 }
 
@@ -310,8 +311,7 @@ func TestElasticsearch_ErasedRebuiltAndLost(t *testing.T) {
 	}
 }
 
-// TestElasticsearch_WrongSettings starts with settings that cannot work. Each is one line without the
-// password.
+// TestElasticsearch_WrongSettings starts with settings that cannot work.
 func TestElasticsearch_WrongSettings(t *testing.T) {
 	t.Parallel()
 	const password = "open-sesame"
@@ -336,15 +336,7 @@ func TestElasticsearch_WrongSettings(t *testing.T) {
 	}
 	for name, test := range settings {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			s := newService(t)
-			cmd := exec.Command(binary, "serve", "--data-dir", s.dir, "--api-addr", runtest.FreeAddress(t), "--console-addr", "127.0.0.1:0")
-			cmd.Env = append(append(cmd.Environ(), sharedPostgres(t), "ANNALS_LOG_LEVEL=error"), test.set...)
-			out, err := cmd.CombinedOutput()
-			text := strings.TrimSpace(string(out))
-			if err == nil || !strings.Contains(text, test.want) || strings.Contains(text, "sesame") || strings.Contains(text, "\n") {
-				t.Errorf("%v: %s; want one line with %q", err, text, test.want)
-			}
+			wantRefusedStart(t, test.want, append([]string{sharedPostgres(t)}, test.set...)...)
 		})
 	}
 }
@@ -363,7 +355,8 @@ func (s *service) postmaster() int {
 	return pid
 }
 
-// The private Postgres is killed under load: the service starts it again and goes on. What was acknowledged is there.
+// The private Postgres is killed under load: the service starts it again and goes on. What was acknowledged is there. A
+// start right after a kill of both waits for what is left of them.
 func TestPostgres_KilledUnderLoad(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
@@ -404,13 +397,6 @@ func TestPostgres_KilledUnderLoad(t *testing.T) {
 	if lines := strings.Count(s.log.String(), "\n"); lines > 500 {
 		t.Errorf("the service logged %d lines", lines)
 	}
-}
-
-// A start right after a kill of the service and of its Postgres waits for what is left of them.
-func TestPostgres_StartRightAfterAKillOfAll(t *testing.T) {
-	t.Parallel()
-	s := newService(t)
-	s.start()
 	for range 3 {
 		runtest.Must(t, syscall.Kill(s.postmaster(), syscall.SIGKILL))
 		s.kill()

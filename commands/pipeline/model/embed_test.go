@@ -12,6 +12,7 @@ import (
 	"github.com/annals-project/annals/commands/pipeline"
 	"github.com/annals-project/annals/commands/pipeline/model"
 	"github.com/annals-project/annals/domain/ingestion"
+	"github.com/annals-project/annals/internal/runtest"
 )
 
 func embedder(t *testing.T, handler http.HandlerFunc) *model.Embedder {
@@ -19,9 +20,7 @@ func embedder(t *testing.T, handler http.HandlerFunc) *model.Embedder {
 	server := httptest.NewServer(handler)
 	t.Cleanup(server.Close)
 	e, err := model.NewEmbedder(model.Endpoint{URL: server.URL + "/v1/", Name: "small", Key: "secret"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	return e
 }
 

@@ -22,6 +22,7 @@ import (
 	"github.com/annals-project/annals/domain/datapoint"
 	"github.com/annals-project/annals/domain/ingestion"
 	"github.com/annals-project/annals/domain/memory"
+	"github.com/annals-project/annals/internal/runtest"
 )
 
 func input(content string) comprehend.Input {
@@ -47,9 +48,7 @@ func extractor(t *testing.T, handler http.Handler) *model.Extractor {
 	server := httptest.NewServer(handler)
 	t.Cleanup(server.Close)
 	x, err := model.NewExtractor(model.Endpoint{URL: server.URL + "/v1", Name: "small", Key: "secret"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	return x
 }
 
@@ -80,9 +79,7 @@ func TestExtract_Request(t *testing.T) {
 			} `json:"json_schema"`
 		} `json:"response_format"`
 	}
-	if err := json.Unmarshal(body, &request); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, json.Unmarshal(body, &request))
 	if request.Model != "small" || request.Format.Type != "json_schema" || !request.Format.Schema.Strict ||
 		request.Format.Schema.Schema["type"] != "object" {
 		t.Errorf("request %s", body)
@@ -114,9 +111,7 @@ func TestExtract_MemoriesCiteTheirSource(t *testing.T) {
 		{"kind":"temporal-anchor","content":"ends before it begins","excerpt":"next Tuesday","subject":"","attribute":"","entities":[],"from":"2025-05-13","to":"2025-05-12"}
 	]}`))
 	got, err := x.Extract(t.Context(), in)
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	source := []uuid.UUID{datapoint.NodeID(in.DataPoint, 2)}
 	love, tuesday := strings.Index(in.Content, "I  love"), strings.Index(in.Content, "next Tuesday")
 	want := []memory.Memory{
@@ -217,9 +212,7 @@ func TestExtractor_Probe(t *testing.T) {
 			x, err := model.NewExtractor(model.Endpoint{
 				URL: server.URL, Name: "small", Observe: func(failed bool) { observed = append(observed, failed) },
 			})
-			if err != nil {
-				t.Fatal(err)
-			}
+			runtest.Must(t, err)
 			err = x.Probe(t.Context())
 			failure, is := errors.AsType[*pipeline.Failure](err)
 			if is != c.fails || (err != nil) != c.fails || is && !slices.Equal(failure.Settings, c.settings) {
@@ -231,9 +224,7 @@ func TestExtractor_Probe(t *testing.T) {
 		})
 	}
 	gone, err := model.NewExtractor(model.Endpoint{URL: "http://127.0.0.1:1/v1", Name: "small"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	err = gone.Probe(t.Context())
 	if failure, is := errors.AsType[*pipeline.Failure](err); !is || !slices.Equal(failure.Settings, []string{"URL"}) {
 		t.Errorf("probe of nothing: %v", err)
@@ -265,9 +256,7 @@ func TestExtract_CallHangs(t *testing.T) {
 			URL: "http://model.test/v1", Name: "m",
 			HTTP: &http.Client{Transport: silent{}},
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, err)
 		began := time.Now()
 		_, err = x.Extract(t.Context(), input("text"))
 		if failure, ok := errors.AsType[*pipeline.Failure](err); !ok || failure.Code != ingestion.ModelUnavailable ||

@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/annals-project/annals/eventstore/backoff"
+	"github.com/annals-project/annals/internal/hostiletest"
 )
 
 // Tenant is a project with its key, and the management key of its organization.
@@ -106,19 +107,18 @@ type reply struct {
 	wait   time.Duration
 }
 
-// fetch makes one call, and counts its response. A body that is an io.Reader is sent unchanged,
-// any other as JSON.
-func (a *Arena) fetch(ctx context.Context, key, method, path string, body any) (reply, error) {
-	reader, err := bodyOf(body)
+// fetch makes one call, and counts its response.
+func (a *Arena) fetch(ctx context.Context, key string, r hostiletest.Request) (reply, error) {
+	body, err := r.Reader()
 	if err != nil {
 		return reply{}, err
 	}
-	req, err := http.NewRequestWithContext(ctx, method, a.Base+"/api/v1"+path, reader)
+	req, err := http.NewRequestWithContext(ctx, r.Method, a.Base+"/api/v1"+r.Path, body)
 	if err != nil {
 		return reply{}, fmt.Errorf("make request: %w", err)
 	}
 	req.Header.Set("Authorization", "Bearer "+key)
-	if body != nil {
+	if r.Body != nil {
 		req.Header.Set("Content-Type", "application/json")
 	}
 	return a.send(req)
@@ -156,23 +156,6 @@ func (a *Arena) send(req *http.Request) (reply, error) {
 	return reply{res.StatusCode, text, time.Duration(seconds) * time.Second}, nil
 }
 
-func bodyOf(body any) (io.Reader, error) {
-	switch body := body.(type) {
-	case nil:
-		return http.NoBody, nil
-	case io.Reader:
-		return body, nil
-	case []byte:
-		return bytes.NewReader(body), nil
-	default:
-		text, err := json.Marshal(body)
-		if err != nil {
-			return nil, fmt.Errorf("encode body: %w", err)
-		}
-		return bytes.NewReader(text), nil
-	}
-}
-
 // nameOf is the status of an answer, and the code of an error.
 func nameOf(res *http.Response, body []byte) string {
 	name := strconv.Itoa(res.StatusCode)
@@ -192,8 +175,8 @@ func nameOf(res *http.Response, body []byte) string {
 }
 
 // try makes one call of the attacker, and ignores the response.
-func (a *Arena) try(ctx context.Context, method, path string, body any) reply {
-	r, err := a.fetch(ctx, a.Attacker.Key, method, path, body)
+func (a *Arena) try(ctx context.Context, request hostiletest.Request) reply {
+	r, err := a.fetch(ctx, a.Attacker.Key, request)
 	if err != nil {
 		return reply{}
 	}
@@ -202,23 +185,35 @@ func (a *Arena) try(ctx context.Context, method, path string, body any) reply {
 
 // must makes a call of the attacker until it is neither refused for load nor left without a
 // response.
-func (a *Arena) must(ctx context.Context, method, path string, body any) (reply, error) {
-	return a.insist(ctx, a.Attacker.Key, method, path, body)
-}
-
-func (a *Arena) insist(ctx context.Context, key, method, path string, body any) (reply, error) {
+func (a *Arena) must(ctx context.Context, request hostiletest.Request) (reply, error) {
 	for {
-		r, err := a.fetch(ctx, key, method, path, body)
+		r, err := a.fetch(ctx, a.Attacker.Key, request)
 		if err == nil && r.status < 300 {
 			return r, nil
 		}
 		if err == nil && r.status != http.StatusServiceUnavailable && r.status != http.StatusTooManyRequests {
-			return r, fmt.Errorf("%s %s: %d %.300s", method, path, r.status, r.body)
+			return r, fmt.Errorf("%s %s: %d %.300s", request.Method, request.Path, r.status, r.body)
 		}
 		if waitErr := backoff.Pause(ctx, max(r.wait, 200*time.Millisecond), nil); waitErr != nil {
 			return r, errors.Join(err, waitErr)
 		}
 	}
+}
+
+func post(path string, body any) hostiletest.Request {
+	return hostiletest.Request{Method: http.MethodPost, Path: path, Body: body}
+}
+
+func get(path string) hostiletest.Request {
+	return hostiletest.Request{Method: http.MethodGet, Path: path}
+}
+
+// sends makes sends of a point for each number, so many at a time.
+func (a *Arena) sends(ctx context.Context, count, parallel int, point func(n int) hostiletest.Point) error {
+	return each(ctx, count, parallel, func(ctx context.Context, n int) error {
+		_, err := a.must(ctx, hostiletest.Send(point(n)))
+		return err
+	})
 }
 
 // each calls do count times, parallel at a time, and ends with the first error.
@@ -250,8 +245,8 @@ func during(ctx context.Context, lasts time.Duration, parallel int, do func(ctx 
 
 // awaitSettled waits until no send of the attacker is in progress.
 func (a *Arena) awaitSettled(ctx context.Context) error {
-	sent, err := a.must(ctx, http.MethodPost, "/ingest",
-		map[string]any{"id": "last", "content": fmt.Sprintf("The last text, of %d.", time.Now().UnixNano())})
+	sent, err := a.must(ctx, hostiletest.Send(
+		hostiletest.Point{ID: "last", Content: fmt.Sprintf("The last text, of %d.", time.Now().UnixNano())}))
 	if err != nil {
 		return err
 	}
@@ -262,7 +257,7 @@ func (a *Arena) awaitSettled(ctx context.Context) error {
 		return fmt.Errorf("read receipt: %w", err)
 	}
 	for {
-		got, err := a.must(ctx, http.MethodGet, "/ingest/"+receipt.IngestionID, nil)
+		got, err := a.must(ctx, get("/ingest/"+receipt.IngestionID))
 		if err != nil {
 			return err
 		}

@@ -1,3 +1,5 @@
+// Package hostile attacks a running service over its public API, and measures the effect on a
+// neighbour. Every attack has a bound in count, bytes and time.
 package hostile
 
 import (
@@ -9,6 +11,7 @@ import (
 
 	"github.com/annals-project/annals/eventstore/backoff"
 	"github.com/annals-project/annals/internal/bench/load"
+	"github.com/annals-project/annals/internal/hostiletest"
 )
 
 // Attack is an attack of one tenant on all others.
@@ -61,22 +64,17 @@ func document(n, size int) string {
 
 const moved = 2 << 20
 
-func movedDocument(n int, audience string) map[string]any {
-	return map[string]any{"id": fmt.Sprintf("move-%d", n), "content": document(n, moved), "audience": audience}
+func movedDocument(n int, audience string) hostiletest.Point {
+	return hostiletest.Point{ID: fmt.Sprintf("move-%d", n), Content: document(n, moved), Audience: audience}
 }
 
 func prepareMoves(ctx context.Context, a *Arena) error {
 	for _, slug := range []string{"left", "right"} {
-		if _, err := a.must(
-			ctx, http.MethodPut, "/audiences/"+slug, map[string]any{"kind": "fixed", "identities": []string{"walk"}},
-		); err != nil {
+		if _, err := a.must(ctx, hostiletest.Members(slug, "walk")); err != nil {
 			return err
 		}
 	}
-	err := each(ctx, a.Sizes.Moves, 2, func(ctx context.Context, n int) error {
-		_, err := a.must(ctx, http.MethodPost, "/ingest", movedDocument(n, "left"))
-		return err
-	})
+	err := a.sends(ctx, a.Sizes.Moves, 2, func(n int) hostiletest.Point { return movedDocument(n, "left") })
 	if err != nil {
 		return err
 	}
@@ -85,20 +83,17 @@ func prepareMoves(ctx context.Context, a *Arena) error {
 
 // runMoves moves data points to an audience one by one, and back in batches.
 func runMoves(ctx context.Context, a *Arena) error {
-	err := each(ctx, a.Sizes.Moves, 8, func(ctx context.Context, n int) error {
-		_, err := a.must(ctx, http.MethodPost, "/ingest", movedDocument(n, "right"))
-		return err
-	})
+	err := a.sends(ctx, a.Sizes.Moves, 8, func(n int) hostiletest.Point { return movedDocument(n, "right") })
 	if err != nil {
 		return err
 	}
 	const fit = 7 // in a batch of 16 MiB
 	err = each(ctx, (a.Sizes.Moves+fit-1)/fit, 2, func(ctx context.Context, n int) error {
-		var items []any
+		var items []hostiletest.Point
 		for i := n * fit; i < min((n+1)*fit, a.Sizes.Moves); i++ {
 			items = append(items, movedDocument(i, "left"))
 		}
-		_, err := a.must(ctx, http.MethodPost, "/ingest/batch", map[string]any{"items": items})
+		_, err := a.must(ctx, hostiletest.Batch(items))
 		return err
 	})
 	if err != nil {
@@ -110,22 +105,18 @@ func runMoves(ctx context.Context, a *Arena) error {
 const batchSize = 1000
 
 func deletionIDs(n, count int) []string {
-	ids := make([]string, 0, batchSize)
-	for i := n * batchSize; i < min((n+1)*batchSize, count); i++ {
-		ids = append(ids, fmt.Sprintf("delete-%d", i))
-	}
-	return ids
+	return hostiletest.Numbered("delete", n*batchSize, min((n+1)*batchSize, count))
 }
 
 // short sends so many short texts.
 func (a *Arena) short(ctx context.Context, count int) error {
 	err := each(ctx, (count+batchSize-1)/batchSize, 2, func(ctx context.Context, n int) error {
 		texts := load.NewTexts(uint64(n) + 50)
-		var items []any
+		var items []hostiletest.Point
 		for _, id := range deletionIDs(n, count) {
-			items = append(items, map[string]any{"id": id, "content": texts.Text(20)})
+			items = append(items, hostiletest.Point{ID: id, Content: texts.Text(20)})
 		}
-		_, err := a.must(ctx, http.MethodPost, "/ingest/batch", map[string]any{"items": items})
+		_, err := a.must(ctx, hostiletest.Batch(items))
 		return err
 	})
 	if err != nil {
@@ -139,7 +130,7 @@ func prepareDeletions(ctx context.Context, a *Arena) error { return a.short(ctx,
 func runDeletions(ctx context.Context, a *Arena) error {
 	err := each(ctx, (a.Sizes.Deletions+batchSize-1)/batchSize, 4, func(ctx context.Context, n int) error {
 		for range 20 { // the try after an unanswered deletion finds nothing
-			r := a.try(ctx, http.MethodPost, "/data-points/delete", map[string]any{"ids": deletionIDs(n, a.Sizes.Deletions)})
+			r := a.try(ctx, hostiletest.Deletion(deletionIDs(n, a.Sizes.Deletions)))
 			if r.status == http.StatusAccepted || r.status == http.StatusNotFound {
 				return nil
 			}
@@ -155,14 +146,17 @@ func runDeletions(ctx context.Context, a *Arena) error {
 	return a.awaitSettled(ctx)
 }
 
+func remove(id string) hostiletest.Request {
+	return hostiletest.Request{Method: http.MethodDelete, Path: "/data-points/" + id}
+}
+
 // runResends sends one id: half of the times unchanged, half of the times with another content.
 func runResends(ctx context.Context, a *Arena) error {
 	const parallel = 32
 	for _, contents := range [][]string{{"I like tea."}, {"I like coffee.", "I like water."}} {
 		err := each(ctx, parallel, parallel, func(ctx context.Context, worker int) error {
 			for n := range a.Sizes.Resends / 2 / parallel {
-				r := a.try(ctx, http.MethodPost, "/ingest",
-					map[string]any{"id": "one", "content": contents[(n+worker)%len(contents)]})
+				r := a.try(ctx, hostiletest.Send(hostiletest.Point{ID: "one", Content: contents[(n+worker)%len(contents)]}))
 				if r.status >= 500 || r.status == 0 {
 					if err := backoff.Pause(ctx, max(r.wait, probeEvery), nil); err != nil {
 						return err
@@ -175,7 +169,7 @@ func runResends(ctx context.Context, a *Arena) error {
 			return err
 		}
 	}
-	if _, err := a.must(ctx, http.MethodDelete, "/data-points/one", nil); err != nil {
+	if _, err := a.must(ctx, remove("one")); err != nil {
 		return err
 	}
 	return a.awaitSettled(ctx)
@@ -186,30 +180,29 @@ func runTexts(ctx context.Context, a *Arena) error {
 	rng := rand.New(rand.NewPCG(20261122, 1))
 	texts := make([]string, a.Sizes.Texts)
 	for n := range texts {
-		texts[n] = Text(rng)
+		texts[n] = hostiletest.Text(rng)
 	}
 	err := each(ctx, len(texts)/2, 8, func(ctx context.Context, n int) error {
-		a.try(ctx, http.MethodPost, "/ingest", map[string]any{"content": texts[n]})
+		a.try(ctx, hostiletest.Send(hostiletest.Point{Content: texts[n]}))
 		return nil
 	})
 	if err != nil {
 		return err
 	}
-	var items []any
+	var items []hostiletest.Point
 	for n, text := range texts[len(texts)/2:] {
 		if strings.TrimSpace(text) != "" {
-			items = append(items, map[string]any{"id": fmt.Sprintf("text-%d", n), "content": text})
+			items = append(items, hostiletest.Point{ID: fmt.Sprintf("text-%d", n), Content: text})
 		}
 	}
 	for len(items) > 0 {
 		part := items[:min(batchSize, len(items))]
 		items = items[len(part):]
-		a.try(ctx, http.MethodPost, "/ingest/batch", map[string]any{"items": part})
+		a.try(ctx, hostiletest.Batch(part))
 	}
 	long := strings.Join(texts, " ")
 	for n := range 4 {
-		a.try(ctx, http.MethodPost, "/ingest",
-			map[string]any{"id": fmt.Sprintf("long-%d", n), "content": long[:min(len(long), 1<<20)]})
+		a.try(ctx, hostiletest.Send(hostiletest.Point{ID: fmt.Sprintf("long-%d", n), Content: long[:min(len(long), 1<<20)]}))
 	}
 	return a.awaitSettled(ctx)
 }

@@ -3,12 +3,11 @@ package hostile
 import (
 	"context"
 	"fmt"
-	"net/http"
 	"strings"
 	"sync/atomic"
 
 	"github.com/annals-project/annals/domain/estimate"
-	"github.com/annals-project/annals/internal/hostilefiles"
+	"github.com/annals-project/annals/internal/hostiletest"
 )
 
 // estimateSeed makes the files of the attack the same in each run.
@@ -17,7 +16,7 @@ const estimateSeed = 20261125
 // estimates are requests whose cost is out of proportion to their size: a file of every format and shape, a
 // table of short rows below a long path, and very many files of one path. size is the most bytes of one file.
 func estimates(size int) (requests [][]estimate.File) {
-	for _, f := range hostilefiles.Make(estimateSeed, size) {
+	for _, f := range hostiletest.Files(estimateSeed, size) {
 		requests = append(requests, []estimate.File{f})
 	}
 	// Code points outside the BMP take the most bytes for their number, and the most escapes.
@@ -37,15 +36,6 @@ func runEstimates(ctx context.Context, a *Arena) error {
 	var made atomic.Int64
 	return during(ctx, a.Sizes.Hold, 8, func(ctx context.Context, _ int) {
 		n := int(made.Add(1) - 1)
-		var files []any
-		for _, f := range requests[n/2%len(requests)] {
-			file := map[string]any{"path": f.Path, "content": f.Content}
-			if f.Kind != "" {
-				file["kind"] = f.Kind
-			}
-			files = append(files, file)
-		}
-		a.try(ctx, http.MethodPost, "/ingest/estimate",
-			map[string]any{"files": files, "points": []string{"full", "none"}[n%2]})
+		a.try(ctx, hostiletest.Estimate(requests[n/2%len(requests)], []string{"full", "none"}[n%2]))
 	})
 }

@@ -5,8 +5,8 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"net/http"
-	"strings"
+
+	"github.com/annals-project/annals/internal/hostiletest"
 )
 
 // revised is the id of the data point with many revisions.
@@ -15,10 +15,8 @@ const revised = "revised"
 // revise gives one data point so many revisions.
 func (a *Arena) revise(ctx context.Context, count int) error {
 	const parallel = 32
-	err := each(ctx, count, parallel, func(ctx context.Context, n int) error {
-		_, err := a.must(ctx, http.MethodPost, "/ingest",
-			map[string]any{"id": revised, "content": fmt.Sprintf("I work at the company number %d.", n)})
-		return err
+	err := a.sends(ctx, count, parallel, func(n int) hostiletest.Point {
+		return hostiletest.Point{ID: revised, Content: fmt.Sprintf("I work at the company number %d.", n)}
 	})
 	if err != nil {
 		return err
@@ -30,7 +28,7 @@ func prepareRevisions(ctx context.Context, a *Arena) error { return a.revise(ctx
 
 // runRevisions deletes a data point with many revisions.
 func runRevisions(ctx context.Context, a *Arena) error {
-	if _, err := a.must(ctx, http.MethodDelete, "/data-points/"+revised, nil); err != nil {
+	if _, err := a.must(ctx, remove(revised)); err != nil {
 		return err
 	}
 	return a.awaitSettled(ctx)
@@ -42,7 +40,7 @@ func prepareTraces(ctx context.Context, a *Arena) error {
 
 // runTraces asks for the roots, lineages and timelines of a data point with many revisions.
 func runTraces(ctx context.Context, a *Arena) error {
-	roots, err := a.must(ctx, http.MethodGet, "/trace/roots?query=company&first=50", nil)
+	roots, err := a.must(ctx, get("/trace/roots?query=company&first=50"))
 	if err != nil {
 		return err
 	}
@@ -51,12 +49,8 @@ func runTraces(ctx context.Context, a *Arena) error {
 		return fmt.Errorf("no roots: %.300s", roots.body)
 	}
 	return during(ctx, a.Sizes.Hold, 32, func(ctx context.Context, n int) {
-		id := ids[n%len(ids)]
-		for _, path := range []string{
-			"/trace/timeline/" + id + "?limit=400", "/trace/lineage/" + id + "?limit=400", "/trace/nodes/" + id,
-			"/trace/roots?query=company&first=50",
-		} {
-			a.try(ctx, http.MethodGet, path, nil)
+		for _, read := range hostiletest.Reads(ids[n%len(ids)]) {
+			a.try(ctx, read)
 		}
 	})
 }
@@ -82,12 +76,7 @@ func idsOf(body []byte) (ids []string) {
 // runWebhook sends events of the largest size whose names are escaped, and do not lead where the
 // filters of the webhook look.
 func runWebhook(ctx context.Context, a *Arena) error {
-	const most = 1 << 20
-	name := strings.Repeat(`\u0061`, 64)
-	field := `"` + name + `":0,`
-	wide := "{" + strings.Repeat(field, most/len(field)-1) + `"a":0}`
-	deep := strings.Repeat(`{"a":`, most/6)
-	bodies := [][]byte{[]byte(wide), []byte(deep), []byte("[" + strings.Repeat("[],", most/3-1) + "0]")}
+	bodies := hostiletest.Events(1 << 20)
 	return during(ctx, a.Sizes.Hold, 32, func(ctx context.Context, n int) {
 		for i := range bodies {
 			a.post(ctx, a.Attacker.Webhook, bodies[(n+i)%len(bodies)])

@@ -2,8 +2,6 @@ package hostile
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -13,16 +11,15 @@ import (
 	"time"
 
 	"github.com/annals-project/annals/eventstore/backoff"
+	"github.com/annals-project/annals/internal/hostiletest"
 )
 
 // readSlowly makes a call and reads a number of bytes of its response in a second, repeatedly
 // until the time is over.
-func (a *Arena) readSlowly(
-	ctx context.Context, method, path string, body any, perSecond int, lasts time.Duration,
-) error {
+func (a *Arena) readSlowly(ctx context.Context, r hostiletest.Request, perSecond int, lasts time.Duration) error {
 	end := time.Now().Add(lasts)
 	for time.Now().Before(end) && ctx.Err() == nil {
-		if err := a.readOnce(ctx, method, path, body, perSecond, end); err != nil {
+		if err := a.readOnce(ctx, r, perSecond, end); err != nil {
 			if err := backoff.Pause(ctx, probeEvery, nil); err != nil {
 				return err
 			}
@@ -32,8 +29,8 @@ func (a *Arena) readSlowly(
 }
 
 // readOnce uses a raw connection, so that only its window is read ahead.
-func (a *Arena) readOnce(ctx context.Context, method, path string, body any, perSecond int, end time.Time) error {
-	reader, err := bodyOf(body)
+func (a *Arena) readOnce(ctx context.Context, r hostiletest.Request, perSecond int, end time.Time) error {
+	reader, err := r.Reader()
 	if err != nil {
 		return err
 	}
@@ -52,7 +49,7 @@ func (a *Arena) readOnce(ctx context.Context, method, path string, body any, per
 		_ = tcp.SetReadBuffer(4096)
 	}
 	if _, err := fmt.Fprintf(
-		conn, "%sContent-Length: %d\r\nConnection: close\r\n\r\n%s", a.head(method, path), len(text), text,
+		conn, "%sContent-Length: %d\r\nConnection: close\r\n\r\n%s", a.head(r.Method, r.Path), len(text), text,
 	); err != nil {
 		return fmt.Errorf("send: %w", err)
 	}
@@ -73,9 +70,7 @@ func (a *Arena) readOnce(ctx context.Context, method, path string, body any, per
 }
 
 func (a *Arena) head(method, path string) string {
-	return fmt.Sprintf("%s /api/v1%s HTTP/1.1\r\nHost: %s\r\nAuthorization: Bearer %s\r\n"+
-		"Content-Type: application/json\r\n",
-		method, path, strings.TrimPrefix(a.Base, "http://"), a.Attacker.Key)
+	return hostiletest.Head(method, "/api/v1"+path, strings.TrimPrefix(a.Base, "http://"), a.Attacker.Key)
 }
 
 func (a *Arena) dial(ctx context.Context) (net.Conn, error) {
@@ -89,34 +84,18 @@ func (a *Arena) dial(ctx context.Context) (net.Conn, error) {
 
 // prepareConnections stores data with a long response.
 func prepareConnections(ctx context.Context, a *Arena) error {
-	body, err := json.Marshal(traitsOf(largeTraits))
-	if err != nil {
-		return fmt.Errorf("encode traits: %w", err)
-	}
-	return each(ctx, 10, 2, func(ctx context.Context, n int) error {
-		_, err := a.must(ctx, http.MethodPut, fmt.Sprintf("/identities/large-%d", n), body)
-		return err
-	})
+	return a.putTraits(ctx, largeTraits, 10)
 }
 
 // runConnections holds connections of five kinds. It reopens those that the service closes.
 func runConnections(ctx context.Context, a *Arena) error {
-	end := time.Now().Add(a.Sizes.Hold)
+	end, unended := time.Now().Add(a.Sizes.Hold), hostiletest.Unended(a.head(http.MethodPost, "/ingest"))
 	return each(ctx, a.Sizes.Connections, a.Sizes.Connections, func(ctx context.Context, n int) error {
 		for time.Now().Before(end) && ctx.Err() == nil {
-			switch n % 5 {
-			case 0: // a head that never ends
-				a.trickle(ctx, a.head(http.MethodPost, "/ingest")+"X-Slow: ", end)
-			case 1: // a body with the largest Content-Length
-				a.trickle(ctx, a.head(http.MethodPost, "/ingest")+"Content-Length: 102760448\r\n\r\n", end)
-			case 2: // a small body
-				a.trickle(ctx, a.head(http.MethodPost, "/ingest")+"Content-Length: 262144\r\n\r\n", end)
-			case 3: // an answer that is read slowly
-				if a.readOnce(ctx, http.MethodGet, "/identities?limit=1000", nil, 100, end) != nil {
-					_ = backoff.Pause(ctx, probeEvery, nil) // the loop checks the context
-				}
-			default: // a connection without a request
-				a.trickle(ctx, "", end)
+			if kind := n % (len(unended) + 1); kind < len(unended) {
+				a.trickle(ctx, unended[kind], end)
+			} else if a.readOnce(ctx, get(allIdentities), 100, end) != nil { // an answer that is read slowly
+				_ = backoff.Pause(ctx, probeEvery, nil) // the loop checks the context
 			}
 			if backoff.Pause(ctx, probeEvery, nil) != nil {
 				return ctx.Err()
@@ -170,11 +149,10 @@ func (a *Arena) trickle(ctx context.Context, text string, end time.Time) {
 // prepareMetadata stores data points with as much metadata as one may have.
 func prepareMetadata(ctx context.Context, a *Arena) error {
 	metadata := strings.Repeat("m", 1<<20-100)
-	err := each(ctx, a.Sizes.Metadata, 2, func(ctx context.Context, n int) error {
-		_, err := a.must(ctx, http.MethodPost, "/ingest", map[string]any{
-			"id": fmt.Sprintf("metadata-%d", n), "content": fmt.Sprintf("Tea number %d.", n), "metadata": metadata,
-		})
-		return err
+	err := a.sends(ctx, a.Sizes.Metadata, 2, func(n int) hostiletest.Point {
+		return hostiletest.Point{
+			ID: fmt.Sprintf("metadata-%d", n), Content: fmt.Sprintf("Tea number %d.", n), Metadata: metadata,
+		}
 	})
 	if err != nil {
 		return err
@@ -185,33 +163,29 @@ func prepareMetadata(ctx context.Context, a *Arena) error {
 // runMetadata sends 12 recalls at once, first at full speed and then with slow readers.
 func runMetadata(ctx context.Context, a *Arena) error {
 	const parallel, rounds = 12, 3
-	query := map[string]any{"query": "tea", "identity": "walk", "limit": 200}
+	query := hostiletest.Recall("tea", "walk", 0)
 	err := each(ctx, parallel*rounds, parallel, func(ctx context.Context, _ int) error {
-		a.try(ctx, http.MethodPost, "/recall", query)
+		a.try(ctx, query)
 		return nil
 	})
 	if err != nil {
 		return err
 	}
 	return each(ctx, parallel, parallel, func(ctx context.Context, _ int) error {
-		return a.readSlowly(ctx, http.MethodPost, "/recall", query, 256<<10, a.Sizes.Hold/2)
+		return a.readSlowly(ctx, query, 256<<10, a.Sizes.Hold/2)
 	})
 }
 
 // runKeys calls with unknown keys, each once.
 func runKeys(ctx context.Context, a *Arena) error {
 	return during(ctx, a.Sizes.Hold, 64, func(ctx context.Context, n int) {
-		raw := make([]byte, 20)
-		if _, err := rand.Read(raw); err != nil {
-			return
-		}
-		kind, path := "svc_sk_", "/recall"
+		path := "/recall"
 		if n%2 == 0 {
-			kind, path = "svc_mk_", "/projects"
+			path = "/projects"
 		}
 		// What comes back is counted.
-		_, _ = a.fetch(ctx, kind+hex.EncodeToString(raw), http.MethodPost, path,
-			map[string]any{"query": "tea", "identity": "walk", "name": "tea"})
+		_, _ = a.fetch(ctx, hostiletest.UnknownKey(n%2 == 0),
+			post(path, map[string]any{"query": "tea", "identity": "walk", "name": "tea"}))
 	})
 }
 
@@ -230,8 +204,8 @@ func runProjects(ctx context.Context, a *Arena) error {
 	const rounds = 5
 	err := each(ctx, rounds*len(a.projects), 64, func(ctx context.Context, n int) error {
 		// What comes back is counted.
-		_, _ = a.fetch(ctx, a.projects[n%len(a.projects)], http.MethodPost, "/ingest",
-			map[string]any{"content": fmt.Sprintf("I like tea number %d.", n)})
+		_, _ = a.fetch(ctx, a.projects[n%len(a.projects)],
+			hostiletest.Send(hostiletest.Point{Content: fmt.Sprintf("I like tea number %d.", n)}))
 		return ctx.Err()
 	})
 	if err != nil {
@@ -245,7 +219,7 @@ func MakeTenant(ctx context.Context, base, management, name string) (Tenant, err
 	a := NewArena(base, Tenant{Key: management}, Sizes{})
 	defer a.Close()
 	made := Tenant{Management: management}
-	project, err := a.must(ctx, http.MethodPost, "/projects", map[string]any{"name": name})
+	project, err := a.must(ctx, post("/projects", map[string]any{"name": name}))
 	if err != nil {
 		return made, err
 	}
@@ -253,7 +227,7 @@ func MakeTenant(ctx context.Context, base, management, name string) (Tenant, err
 	if err := json.Unmarshal(project.body, &named); err != nil {
 		return made, fmt.Errorf("read project: %w", err)
 	}
-	key, err := a.must(ctx, http.MethodPost, "/projects/"+named.Slug+"/keys", map[string]any{"name": "hostile"})
+	key, err := a.must(ctx, post("/projects/"+named.Slug+"/keys", map[string]any{"name": "hostile"}))
 	if err != nil {
 		return made, err
 	}
@@ -270,7 +244,6 @@ func prepareTokens(ctx context.Context, a *Arena) error { return a.short(ctx, 5*
 // runTokens sends recalls of many results with a budget for none.
 func runTokens(ctx context.Context, a *Arena) error {
 	return during(ctx, a.Sizes.Hold, 32, func(ctx context.Context, n int) {
-		a.try(ctx, http.MethodPost, "/recall",
-			map[string]any{"query": document(n, 500), "identity": "walk", "limit": 200, "maxTokens": 1})
+		a.try(ctx, hostiletest.Recall(document(n, 500), "walk", 1))
 	})
 }

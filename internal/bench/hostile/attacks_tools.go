@@ -5,8 +5,9 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"strings"
 	"time"
+
+	"github.com/annals-project/annals/internal/hostiletest"
 )
 
 const (
@@ -25,15 +26,16 @@ const (
 func prepareTools(ctx context.Context, a *Arena) error {
 	const most = 1<<20 - 64
 	for n := range toolDocuments {
-		element := []string{"1,", "[],", "{},"}[n%3]
-		metadata := `{"a":[` + strings.Repeat(element, most/len(element)) + `0]}`
-		heavy := fmt.Sprintf(`{"id":"heavy-%d","content":"Entry %d of the harbour ledger.","metadata":%s}`, n, n, metadata)
-		if _, err := a.must(ctx, http.MethodPost, "/ingest", []byte(heavy)); err != nil {
-			return err
-		}
-		plain := map[string]any{"id": fmt.Sprintf("plain-%d", n), "content": fmt.Sprintf("Night %d at the lighthouse.", n)}
-		if _, err := a.must(ctx, http.MethodPost, "/ingest", plain); err != nil {
-			return err
+		for _, p := range []hostiletest.Point{
+			{
+				ID: fmt.Sprintf("heavy-%d", n), Content: fmt.Sprintf("Entry %d of the harbour ledger.", n),
+				Metadata: hostiletest.Metadata(n, most),
+			},
+			{ID: fmt.Sprintf("plain-%d", n), Content: fmt.Sprintf("Night %d at the lighthouse.", n)},
+		} {
+			if _, err := a.must(ctx, hostiletest.Send(p)); err != nil {
+				return err
+			}
 		}
 	}
 	return a.awaitSettled(ctx)

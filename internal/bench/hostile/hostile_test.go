@@ -3,7 +3,6 @@ package hostile_test
 import (
 	"errors"
 	"io"
-	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -15,21 +14,6 @@ import (
 	"github.com/annals-project/annals/internal/bench/load"
 	"github.com/annals-project/annals/internal/runtest"
 )
-
-func TestText_EqualSeeds(t *testing.T) {
-	one, two := rand.New(rand.NewPCG(1, 1)), rand.New(rand.NewPCG(1, 1))
-	seen := map[string]bool{}
-	for range 1000 {
-		text := hostile.Text(one)
-		if text != hostile.Text(two) {
-			t.Fatalf("equal seeds make different texts: %q", text)
-		}
-		seen[text] = true
-	}
-	if len(seen) < 500 {
-		t.Errorf("a thousand texts are only %d different ones", len(seen))
-	}
-}
 
 func TestSizes_Scaled(t *testing.T) {
 	full := hostile.Sizes{

@@ -9,6 +9,7 @@ import (
 
 	"github.com/annals-project/annals/eventstore/backoff"
 	"github.com/annals-project/annals/internal/bench/load"
+	"github.com/annals-project/annals/internal/hostiletest"
 )
 
 // The calls of a neighbour.
@@ -51,15 +52,13 @@ func (a *Arena) probe(
 	defer cancel()
 	word := texts.Rare()
 	began := time.Now()
-	if _, err := a.must(
-		ctx, http.MethodPost, "/ingest",
-		map[string]any{"id": id, "content": texts.Text(20) + " " + word, "identity": "neighbour"},
-	); err != nil {
+	text := hostiletest.Point{ID: id, Content: texts.Text(20) + " " + word, Identity: "neighbour"}
+	if _, err := a.must(ctx, hostiletest.Send(text)); err != nil {
 		return time.Since(began), false
 	}
 	for {
 		asked := time.Now()
-		r := a.try(ctx, http.MethodPost, "/recall", map[string]any{"query": word, "identity": "neighbour", "limit": 10})
+		r := a.try(ctx, post("/recall", map[string]any{"query": word, "identity": "neighbour", "limit": 10}))
 		if r.status == http.StatusOK {
 			*recalls = append(*recalls, time.Since(asked))
 			if bytes.Contains(r.body, []byte(word)) {
@@ -77,11 +76,11 @@ func Settle(ctx context.Context, base string, tenant Tenant) error {
 	a := NewArena(base, tenant, Sizes{})
 	defer a.Close()
 	texts := load.NewTexts(11)
-	items := make([]any, 500)
+	items := make([]hostiletest.Point, 500)
 	for n := range items {
-		items[n] = map[string]any{"id": fmt.Sprintf("text-%d", n), "content": texts.Text(20), "identity": "neighbour"}
+		items[n] = hostiletest.Point{ID: fmt.Sprintf("text-%d", n), Content: texts.Text(20), Identity: "neighbour"}
 	}
-	if _, err := a.must(ctx, http.MethodPost, "/ingest/batch", map[string]any{"items": items}); err != nil {
+	if _, err := a.must(ctx, hostiletest.Batch(items)); err != nil {
 		return err
 	}
 	return a.awaitSettled(ctx)

@@ -21,7 +21,7 @@ import (
 	"github.com/annals-project/annals/internal/pg/pgtest"
 	"github.com/annals-project/annals/internal/requestlog"
 	"github.com/annals-project/annals/internal/runtest"
-	"github.com/annals-project/annals/internal/scrape"
+	"github.com/annals-project/annals/internal/scrapetest"
 	"github.com/annals-project/annals/internal/webtest"
 )
 
@@ -89,7 +89,7 @@ func await(d time.Duration) { <-time.After(d) }
 // work is the processor time that the service has used, in seconds, without its database.
 func (s *service) work(b *testing.B) float64 {
 	b.Helper()
-	used, err := scrape.Metric(b.Context(), s.API, "process_cpu_seconds_total")
+	used, err := scrapetest.Metric(b.Context(), s.API, "process_cpu_seconds_total")
 	runtest.Must(b, err)
 	return used
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/annals-project/annals/commands"
 	"github.com/annals-project/annals/commands/engine"
 	"github.com/annals-project/annals/commands/people"
-	tenancycmd "github.com/annals-project/annals/commands/tenancy"
+	"github.com/annals-project/annals/commands/tenancy"
 	"github.com/annals-project/annals/console/signin"
 	"github.com/annals-project/annals/domain/fault"
 	"github.com/annals-project/annals/domain/organization"
@@ -70,7 +70,7 @@ func retryUnavailable(ctx context.Context, logger *slog.Logger, open func() erro
 func join(ctx context.Context, cfg Config, st *storage) (*engine.Journal, []byte, error) {
 	journal := engine.NewJournal(st.store, st.codec, cfg.Logger)
 	for waiting := false; ; waiting = true {
-		registered, err := tenancycmd.Registered(ctx, journal)
+		registered, err := tenancy.Registered(ctx, journal)
 		if err != nil {
 			return nil, nil, fmt.Errorf("read the registry: %w", err)
 		}
@@ -104,7 +104,7 @@ func bootstrap(ctx context.Context, cfg Config, st *storage, urls auth.URLs) (*e
 	if err != nil {
 		return nil, nil, err
 	}
-	registered, err := tenancycmd.Registered(ctx, journal)
+	registered, err := tenancy.Registered(ctx, journal)
 	if err != nil {
 		return nil, nil, fmt.Errorf("read the registry: %w", err)
 	}
@@ -119,14 +119,14 @@ func bootstrap(ctx context.Context, cfg Config, st *storage, urls auth.URLs) (*e
 			return nil, nil, err
 		}
 	}
-	first := tenancycmd.FirstStart{Organization: "Annals", HashKey: hashKey, At: instantOf(time.Now)}
+	first := tenancy.FirstStart{Organization: "Annals", HashKey: hashKey, At: instantOf(time.Now)}
 	if key := values[datafolder.ManagementKeyName]; key != "" {
 		first.ManagementKey = secret.Describe(key)
 	}
 	if key := values[datafolder.ProjectKeyName]; key != "" {
 		first.ProjectKey = secret.Describe(key)
 	}
-	if err := tenancycmd.Bootstrap(ctx, journal, first); err != nil {
+	if err := tenancy.Bootstrap(ctx, journal, first); err != nil {
 		return nil, nil, cfg.Data.ExplainHashKey(err)
 	}
 	journal.Namespaces = stream.NewNamespaces(hashKey)

@@ -20,7 +20,7 @@ import (
 	"github.com/annals-project/annals/commands/pipeline"
 	"github.com/annals-project/annals/commands/pipeline/model"
 	"github.com/annals-project/annals/commands/reads"
-	tenancycmd "github.com/annals-project/annals/commands/tenancy"
+	"github.com/annals-project/annals/commands/tenancy"
 	"github.com/annals-project/annals/console/signin"
 	"github.com/annals-project/annals/domain/event"
 	"github.com/annals-project/annals/eventstore"
@@ -86,8 +86,8 @@ func buildWrites(ctx context.Context, s *Server) (adds, error) {
 // which erases people and flushes what a backup holds.
 func buildAdministration(_ context.Context, s *Server) (adds, error) {
 	now, write := s.cfg.now, s.write
-	people, tenancy := peopleOf(s), access.Tenancy{Queries: s.read.access, Head: s.head()}
-	webhooks := access.Webhooks{Tenancy: tenancy, Vault: write.vault, URLs: s.urls}
+	people, orgs := peopleOf(s), access.Tenancy{Queries: s.read.access, Head: s.head()}
+	webhooks := access.Webhooks{Tenancy: orgs, Vault: write.vault, URLs: s.urls}
 	sends := datapoints.StoppedSends{Queries: s.read.dataPoints, Projects: s.read.access}
 	a := adds{
 		work: []task{{"preparation", write.preparation.run}},
@@ -106,8 +106,8 @@ func buildAdministration(_ context.Context, s *Server) (adds, error) {
 	a.operator = slices.Concat(
 		a.operator, operatorapi.SendRoutes(sends, write.service, now), operatorapi.DamageRoutes(s.read.dataPoints),
 		operatorapi.OrganizationRoutes(write.service, now),
-		operatorapi.TenancyRoutes(write.service, tenancy, now), operatorapi.PeopleRoutes(people, tenancy, now),
-		operatorapi.WebhookRoutes(tenancycmd.Webhooks{Service: write.service.Tenancy, Finder: webhooks, URLs: s.urls},
+		operatorapi.TenancyRoutes(write.service, orgs, now), operatorapi.PeopleRoutes(people, orgs, now),
+		operatorapi.WebhookRoutes(tenancy.Webhooks{Service: write.service.Tenancy, Finder: webhooks, URLs: s.urls},
 			webhooks, now),
 	)
 	return a, nil
@@ -165,7 +165,7 @@ type background struct {
 	confirmer *pipeline.Confirmer
 	finisher  *pipeline.Finisher
 	embedder  *pipeline.Embedder // nil also without embeddings
-	metering  *tenancycmd.Metering
+	metering  *tenancy.Metering
 
 	backpressure *backpressure
 	leases       datapoints.Queries
@@ -183,7 +183,7 @@ func buildPipeline(_ context.Context, s *Server) (adds, error) {
 			SendFailed: failures.failed, Logger: cfg.Logger, Now: cfg.now,
 		},
 		finisher: newFinisher(s),
-		metering: &tenancycmd.Metering{
+		metering: &tenancy.Metering{
 			Journal: s.journal, Pending: s.read.work.charges, Waiter: waiter, Logger: cfg.Logger, Now: cfg.now,
 		},
 	}

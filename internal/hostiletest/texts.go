@@ -1,6 +1,4 @@
-// Package hostile attacks a running service over its public API, and measures the effect on a
-// neighbour. Every attack has a bound in count, bytes and time.
-package hostile
+package hostiletest
 
 import (
 	"math/rand/v2"

@@ -1,6 +1,6 @@
-// Package mailboxes makes mailboxes as people have them, for tests and measurements: of many charsets and forms, with
+// Package mailboxtest makes mailboxes as people have them, for tests and measurements: of many charsets and forms, with
 // replies, forwards and attachments.
-package mailboxes
+package mailboxtest
 
 import (
 	"encoding/base64"

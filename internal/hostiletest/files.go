@@ -1,5 +1,6 @@
-// Package hostilefiles makes files that are hard to estimate, for tests and measurements.
-package hostilefiles
+// Package hostiletest makes what a hostile tenant can send: the calls of every route, right, large and broken, with
+// texts and files that are hard to read. Random walks and attacks draw from it.
+package hostiletest
 
 import (
 	"fmt"
@@ -9,7 +10,7 @@ import (
 	"github.com/annals-project/annals/domain/estimate"
 )
 
-// Shapes are the ways in which Make makes a file of each kind hard. The path of a file ends with its kind,
+// Shapes are the ways in which Files makes a file of each kind hard. The path of a file ends with its kind,
 // its shape, a number, and the extension of its format.
 func Shapes() []string { return []string{"nested", "repeated", "long-lines", "equal-ids", "tiny-rows"} }
 
@@ -76,9 +77,9 @@ var forms = []struct {
 	{estimate.Notes, ".txt", [5]string{"¦(¦tea¦)", "¦tea %d\n", "¦\u0301", "¦\n\n", "¦.\n"}},
 }
 
-// Make returns a file of at most about size bytes of each format and shape; the same seed gives the same
+// Files returns a file of at most about size bytes of each format and shape; the same seed gives the same
 // files. Some paths have 970 characters of four bytes, and some files share a path.
-func Make(seed uint64, size int) (files []estimate.File) {
+func Files(seed uint64, size int) (files []estimate.File) {
 	random := rand.New(rand.NewPCG(seed, 0)) //nolint:gosec // it repeats by its seed
 	for _, f := range forms {
 		for i, shape := range f.shapes {

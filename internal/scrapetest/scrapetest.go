@@ -1,5 +1,5 @@
-// Package scrape reads single metrics of a server, for the benchmarks and the tests.
-package scrape
+// Package scrapetest reads single metrics of a server, for the benchmarks and the tests.
+package scrapetest
 
 import (
 	"context"
