@@ -453,6 +453,23 @@ func TestRotateManagementKey_ReportsFormerKeys(t *testing.T) {
 	}
 }
 
+// A new key is shown although projections are late, because it can be shown only now. A warning names what is not
+// visible yet.
+func TestOrganizations_NewKeyWhileProjectionsAreLate(t *testing.T) {
+	w, _ := metered(t)
+	w.Service = commands.New(commands.Config{Journal: w.log, Waiter: neverVisible{}, Credentials: &credentialsFile{}})
+	rotated, err := w.RotateManagementKey(t.Context(), w.call, "annals")
+	if err != nil || rotated.ManagementKey == "" || rotated.Warning == "" || rotated.CredentialsFile == "" {
+		t.Errorf("rotated %+v, %v", rotated, err)
+	}
+	made, err := w.CreateOrganization(t.Context(), w.call, tenancy.NewOrganization{Name: "Acme", Plan: metering.Flex})
+	if err != nil || made.ManagementKey == "" || made.Warning == "" {
+		t.Errorf("created %+v, %v", made, err)
+	}
+	_, err = w.SetCaps(t.Context(), w.call, "annals", "default", tenancy.Caps{SetIngestion: true, Ingestion: new(int64)})
+	wantFault(t, err, "service-unavailable")
+}
+
 // credentialsFile takes every key, or fails.
 type credentialsFile struct {
 	isFormer func(hash string) bool

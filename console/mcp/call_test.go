@@ -288,6 +288,26 @@ func TestRun_LongList(t *testing.T) {
 	}
 }
 
+// What does not fit of one value is left out, and counted.
+func TestRun_LongIdentity(t *testing.T) {
+	traits := object{}
+	for i := range 100 {
+		traits[fmt.Sprintf("trait-%d", i)] = strings.Repeat("<", 1500)
+	}
+	f := newFixed(t, func(c echo.Context) error {
+		return c.JSON(http.StatusOK, object{"identity": "ana", "traits": traits, "origin": "api"})
+	})
+	r, done := f.call(t.Context(), "get_identity", map[string]any{"identity": "ana"})
+	defer done()
+	answer := r.StructuredContent.(object)
+	body, err := json.Marshal(answer)
+	runtest.Must(t, err)
+	text := r.Content[0].(*sdk.TextContent).Text
+	if n := answer[omittedName].(omitted).Counts["traits"]; r.IsError || n != 1 || len(body)+len(text) > 100_000 {
+		t.Errorf("%d of traits are left out of %d bytes: %.200s", n, len(body)+len(text), text)
+	}
+}
+
 // An id leads to the route of its tool or nowhere, whatever it is, and an id that may be reaches its route unchanged.
 func TestIDs(t *testing.T) {
 	got := ""

@@ -243,7 +243,7 @@ func TestServe_Versions(t *testing.T) {
 	}
 	status, _, body := s.post(auth.MCPPath, apitest.ProjectKey, "tools/list", object{},
 		"Mcp-Protocol-Version", "2025-11-25", "Mcp-Session-Id", "of another server")
-	if status != http.StatusOK || !strings.Contains(body, `"recall"`) {
+	if status != http.StatusOK || !strings.Contains(body, `"recall"`) || !strings.Contains(body, `"cacheScope":"private"`) {
 		t.Errorf("with the session of another server: %d %s", status, body)
 	}
 	status, _, body = s.ask(http.MethodPost, auth.MCPPath, apitest.ProjectKey, []byte(` [{"jsonrpc":"2.0"}]`))

@@ -223,45 +223,6 @@ func (h *modelHarness) off() string {
 	return off
 }
 
-// Without a model search is lexical: auto logs how to get one, builtin warns, none logs nothing. No status reports it.
-func TestModels_NotInstalled(t *testing.T) {
-	unraced(t)
-	t.Parallel()
-	for builtin, c := range map[Builtin]struct {
-		lines      []string
-		projection bool
-	}{
-		BuiltinAuto:   {[]string{"level=INFO", "no embedding model is installed", "make model"}, false},
-		BuiltinWanted: {[]string{"level=WARN", "the built-in embedding model is not installed", "make model"}, true},
-		BuiltinNone:   {nil, false},
-	} {
-		t.Run("setting "+string(builtin), func(t *testing.T) {
-			t.Parallel()
-			h := newModelHarness(t)
-			h.begin(builtin, nil)
-			h.send(h.key, "/ingest", "completed", point{"id": "blue", "content": "My automobile turned blue", "label": "note"})
-			if got := h.first("blue automobile"); got != "blue" {
-				t.Errorf("by words: %q", got)
-			}
-			if got := h.first("gizmotron"); got != "" {
-				t.Errorf("by meaning: %q", got)
-			}
-			lines := h.log.about()
-			if len(lines) != min(1, len(c.lines)) {
-				t.Fatalf("logged %q", lines)
-			}
-			for _, want := range c.lines {
-				if !strings.Contains(lines[0], want) {
-					t.Errorf("logged %s without %q", lines[0], want)
-				}
-			}
-			if h.hasProjection() != c.projection || h.off() != "" {
-				t.Errorf("projection %v, status %q", h.hasProjection(), h.off())
-			}
-		})
-	}
-}
-
 // A model that is removed is reported with its name. Its vectors are used again, and not made again, once it is back.
 func TestModels_RemovedAndInstalledAgain(t *testing.T) {
 	unraced(t)
@@ -368,70 +329,69 @@ func TestModels_EndpointRemoved(t *testing.T) {
 	}
 }
 
-// A process whose roles need no model does not report that it has none.
-func TestModels_ReportByRole(t *testing.T) {
+// A model that is installed, or that the configuration names, is used. Without one search is lexical, and the log has
+// how to get one, unless the roles of the process need none. A damaged model counts as not installed, and stops the
+// start of a service that wants it, as one that the configuration names and that cannot be used.
+func TestModels_ByTheirSetting(t *testing.T) {
 	unraced(t)
-	t.Parallel()
-	for roles, want := range map[Role]bool{
-		RoleRead: true, RolePipeline: true, RoleProjector: false, RoleWrite: false, RoleConsole: true,
+	h := newTenant(t)
+	folder := t.TempDir()
+	runtest.Must(t, os.WriteFile(filepath.Join(folder, "model.onnx"), nil, 0o600))
+	away := filepath.Join(t.TempDir(), "none")
+	damaged := func(string) (model.Encoder, error) { return nil, errors.New("model.onnx has 3 bytes") }
+	for name, c := range map[string]struct {
+		builtin   Builtin
+		data      string
+		file      string
+		open      func(string) (model.Encoder, error)
+		roles     Roles
+		stored    string
+		projected bool
+		// logged are parts of the only line of the log, or of the error.
+		logged []string
+		off    bool
+	}{
+		"auto":                {builtin: BuiltinAuto, data: away, logged: []string{"level=INFO", "no embedding model is installed", "make model"}},
+		"builtin":             {builtin: BuiltinWanted, data: away, projected: true, logged: []string{"level=WARN", "is not installed", "make model"}},
+		"none":                {builtin: BuiltinNone, data: away},
+		"none, damaged":       {builtin: BuiltinNone, open: damaged},
+		"auto, damaged":       {builtin: BuiltinAuto, open: damaged, logged: []string{"level=WARN", "model.onnx has 3 bytes"}},
+		"builtin, damaged":    {builtin: BuiltinWanted, open: damaged, logged: []string{"install it again"}},
+		"of a file":           {builtin: BuiltinAuto, data: away, file: folder, projected: true},
+		"of no file":          {builtin: BuiltinAuto, file: away, logged: []string{"ANNALS_EMBEDDINGS_MODEL cannot be used"}},
+		"stored, read":        {builtin: BuiltinAuto, data: away, roles: Roles{RoleRead}, stored: "small", logged: []string{"level=WARN", "small"}, off: true},
+		"stored, pipeline":    {builtin: BuiltinAuto, data: away, roles: Roles{RolePipeline}, stored: "small", logged: []string{"small"}, off: true},
+		"stored, console":     {builtin: BuiltinAuto, data: away, roles: Roles{RoleConsole}, stored: "small", logged: []string{"small"}, off: true},
+		"stored, a projector": {builtin: BuiltinAuto, data: away, roles: Roles{RoleProjector}, stored: "small"},
+		"stored, a writer":    {builtin: BuiltinAuto, data: away, roles: Roles{RoleWrite}, stored: "small"},
 	} {
-		log := &records{}
-		m := models{stored: "small"}
-		reason := m.reportNone(t.Context(), Config{
-			Builtin: BuiltinAuto, Roles: Roles{roles}, Logger: slog.New(slog.NewTextHandler(log, nil)),
-		})
-		if (reason != "") != want || len(log.about()) != map[bool]int{true: 1}[want] {
-			t.Errorf("%s: %q", roles, reason)
+		log, cfg := &records{}, h.cfg
+		cfg.Builtin, cfg.BuiltinFile, cfg.Data.Dir, cfg.openEncoder, cfg.Roles = c.builtin, c.file, c.data, c.open, c.roles
+		cfg.Logger = slog.New(slog.NewTextHandler(log, nil))
+		if c.open == nil {
+			cfg.openEncoder = fakeEncoder{new(atomic.Int64)}.open
 		}
-	}
-}
-
-// A model that the configuration names is used from its file, and nothing is installed. One that cannot be used
-// refuses the start.
-func TestModels_OfAFile(t *testing.T) {
-	unraced(t)
-	t.Parallel()
-	h := newModelHarness(t)
-	file := t.TempDir()
-	if err := os.WriteFile(filepath.Join(file, "model.onnx"), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	h.begin(BuiltinAuto, func(c *Config) { c.BuiltinFile = file })
-	h.send(h.key, "/ingest", "completed", point{"id": "blue", "content": "My automobile turned blue", "label": "note", "identity": "Ana"})
-	h.embedded(h.encoder.Name(), 1)
-	if _, err := os.Stat(h.modelFile()); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("the model was installed: %v", err)
-	}
-	cfg := h.config()
-	cfg.BuiltinFile, cfg.openEncoder = filepath.Join(file, "missing.jar"), nil
-	if _, err := newModels(t.Context(), cfg, nil); err == nil ||
-		!strings.Contains(err.Error(), "ANNALS_EMBEDDINGS_MODEL cannot be used") {
-		t.Errorf("missing: %v", err)
-	}
-}
-
-// A damaged model counts as not installed, with a warning, and stops the start of a service that wants it.
-func TestModels_Damaged(t *testing.T) {
-	unraced(t)
-	t.Parallel()
-	h := newModelHarness(t)
-	damaged := func(c *Config) {
-		c.openEncoder = func(string) (model.Encoder, error) { return nil, errors.New("model.onnx has 3 bytes") }
-	}
-	h.begin(BuiltinAuto, damaged)
-	lines := h.log.about()
-	if len(lines) != 1 || !strings.Contains(lines[0], "level=WARN") || !strings.Contains(lines[0], "model.onnx has 3 bytes") {
-		t.Errorf("logged %q", lines)
-	}
-	h.stop()
-	cfg := h.config()
-	cfg.Builtin = BuiltinWanted
-	if _, err := newModels(t.Context(), cfg, nil); err == nil || !strings.Contains(err.Error(), "install it again") {
-		t.Errorf("wanted: %v", err)
-	}
-	cfg.Builtin = BuiltinNone
-	if m, err := newModels(t.Context(), cfg, nil); err != nil || m.projected {
-		t.Errorf("none: %+v, %v", m, err)
+		m, err := newModels(t.Context(), cfg, h.storage)
+		if c.stored != "" {
+			m.stored = c.stored
+		}
+		off := ""
+		if err == nil && m.configured() == nil {
+			off = m.reportNone(t.Context(), cfg)
+		}
+		said := log.about()
+		if err != nil {
+			said = append(said, err.Error())
+		}
+		if m.projected != c.projected || (m.configured() != nil) != (c.file == folder) || (off != "") != c.off ||
+			len(said) != min(1, len(c.logged)) {
+			t.Errorf("%s: %+v, status %q, logged %q", name, m, off, said)
+		}
+		for _, want := range c.logged {
+			if !strings.Contains(strings.Join(said, ""), want) {
+				t.Errorf("%s: logged %q without %q", name, said, want)
+			}
+		}
 	}
 }
 
@@ -445,15 +405,13 @@ func TestModels_EndpointLeast(t *testing.T) {
 	for _, c := range []struct {
 		least float64
 		want  string
-	}{{0, "blue"}, {0.2, "blue"}, {0.9, ""}} {
+	}{{0.2, "blue"}, {0.9, ""}} {
 		h.begin(BuiltinAuto, func(cfg *Config) {
 			cfg.Embeddings.URL, cfg.Embeddings.Name, cfg.EmbeddingsLeast = fake.URL+"/v1", "small", c.least
 		})
-		if c.least == 0 {
+		if c.want != "" {
 			h.send(h.key, "/ingest", "completed", point{"id": "blue", "content": "My automobile turned blue", "label": "note", "identity": "Ana"})
 			h.embedded("small", 1)
-		}
-		if c.want != "" {
 			h.findsByMeaning()
 		} else if got := h.first("gizmotron"); got != "" {
 			t.Errorf("least %v: by meaning %q", c.least, got)
