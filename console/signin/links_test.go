@@ -142,6 +142,11 @@ func TestLink_InviteOfWhoHasAnotherWayIn(t *testing.T) {
 		if states, err := s.States(t.Context(), s.ana); err != nil || states[s.ana].Accounts != 0 {
 			t.Errorf("a reset leaves %s: %+v, %v", name, states, err)
 		}
+		s.elsewhere[s.ana] = true
+		_, err = s.SetPassword(t.Context(), s.linkFor(Reset), Attempt{Password: "a password of the Admin"})
+		if !errors.Is(err, ErrElsewhere) {
+			t.Errorf("a reset of a member of another organization: %v", err)
+		}
 	}
 }
 

@@ -203,6 +203,23 @@ func TestOIDC_SignsUp(t *testing.T) {
 	s.finish(s.start(c, true), nil) // a member is signed in
 }
 
+// Who has nothing but an offer comes in by a verified address, and may have an organization of the own as well.
+func TestOIDC_OnlyAnOffer(t *testing.T) {
+	s, c := withCompany(t)
+	delete(s.people, anasMail)
+	s.finish(s.start(c, false), ErrUninvited)
+	s.offered[anasMail] = true
+	c.Claims = map[string]any{"email_verified": false}
+	s.finish(s.start(c, false), ErrUnverified)
+	c.Claims = nil
+	if _, token, err := s.Finish(t.Context(), s.start(c, true)); err != nil || token == "" {
+		t.Errorf("an offer keeps somebody from an organization of the own: %v", err)
+	}
+	if in := s.finish(s.start(c, false), nil); in.Person != s.people[anasMail] {
+		t.Errorf("%+v", in)
+	}
+}
+
 func TestOIDC_ServiceStartsWithoutTheProvider(t *testing.T) {
 	s, c := withCompany(t)
 	c.Down = true

@@ -283,11 +283,14 @@ func within(found *goquery.Selection, inside []string) *goquery.Selection {
 	return kept
 }
 
-// See fails unless the page shows a text.
-func (r *Reader) See(text string) {
+// See fails unless the page shows all texts.
+func (r *Reader) See(texts ...string) {
 	r.T.Helper()
-	if shown := r.At.Text(); !strings.Contains(shown, text) {
-		r.T.Fatalf("the page %s (%d) lacks %q: %.4000s", r.At.URL, r.At.Status, text, shown)
+	shown := r.At.Text()
+	for _, text := range texts {
+		if !strings.Contains(shown, text) {
+			r.T.Fatalf("the page %s (%d) lacks %q: %.4000s", r.At.URL, r.At.Status, text, shown)
+		}
 	}
 }
 

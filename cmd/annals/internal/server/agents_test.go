@@ -15,9 +15,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/annals-project/annals/commands/people"
 	"github.com/annals-project/annals/console/agents"
-	"github.com/annals-project/annals/domain/organization"
 	"github.com/annals-project/annals/internal/runtest"
 	"github.com/annals-project/annals/internal/sealedtables"
 )
@@ -248,9 +246,9 @@ func TestAgents_Attacks(t *testing.T) {
 	t.Run("tokens", h.agentTokens)
 }
 
-// agentTokens is what an agent gets, and how that ends.
+// agentTokens is what an agent gets.
 func (h *consoleHarness) agentTokens(t *testing.T) {
-	assertion, refresh := h.admit("owner")
+	assertion, _ := h.admit("owner")
 	status, out := h.exchange(assertion)
 	want(t, "exchange", status, out, 200, "")
 	token := at(out, "access_token")
@@ -279,45 +277,8 @@ func (h *consoleHarness) agentTokens(t *testing.T) {
 	status, out = h.exchange(token)
 	want(t, "a token as an assertion", status, out, 400, "invalid_grant")
 
-	// A refresh that is repeated soon has the same successor, one that is repeated late ends the registration.
-	renew := func() (int, map[string]any) {
-		return h.askAgent("/agent/identity", map[string]string{"type": "refresh", "refresh_token": refresh})
-	}
-	_, first := renew()
-	status, second := renew()
-	if next := at(first, "identity.refresh_token.value"); status != 200 || next == "" || next == refresh ||
-		at(second, "identity.refresh_token.value") != next {
-		t.Errorf("refreshed as %v, and again as %d %v", first, status, second)
-	}
-	h.exec(`update ops.agent_refresh_tokens set spent_at = spent_at - interval '5 minutes'
-		where registration_id in (select id from ops.agent_registrations where person_id = $1)`, h.ids["owner"])
-	status, out = renew()
-	want(t, "a spent refresh token", status, out, 401, "invalid_refresh_token")
-	status, out = h.askAgent("/agent/identity", map[string]string{
-		"type": "refresh", "refresh_token": at(first, "identity.refresh_token.value"),
-	})
-	want(t, "its successor", status, out, 401, "invalid_refresh_token")
-	status, out = h.exchange(assertion)
-	want(t, "the assertion of an ended registration", status, out, 400, "invalid_grant")
-	if status, code := h.recallAs(token); status != 200 {
-		t.Errorf("the token of a revoked agent ends before it expires: %d %s", status, code)
-	}
-	r := h.as("owner")
-	var id string
-	runtest.Must(t, h.storage.db.QueryRow(t.Context(), `select id::text from access.agents
-		where revoked and person_id = $1`, h.ids["owner"]).Scan(&id))
-	if got := h.as("admin").Ask(http.MethodPost, "/settings/agents/stop", url.Values{"agent": {id}}); got.Status != 403 {
-		t.Errorf("an admin stops an agent: %d", got.Status)
-	}
-	if got := r.Ask(http.MethodPost, "/settings/agents/stop", url.Values{"agent": {id}}); got.Status != 303 {
-		t.Errorf("stopped with %d %.300s", got.Status, got.Body)
-	}
-	if status, code := h.recallAs(token); status != 401 || code != "unauthorized" {
-		t.Errorf("the token of a stopped agent: %d %s", status, code)
-	}
-
 	// The role of the person bounds the token.
-	assertion, refresh = h.admit("read")
+	assertion, refresh := h.admit("read")
 	_, out = h.exchange(assertion)
 	if at(out, "scope") != "memory:read" {
 		t.Errorf("the token of a reader has the scope %v", out)
@@ -419,60 +380,8 @@ func (h *consoleHarness) renewAgent(refresh string) (int, map[string]any) {
 	return h.askAgent("/agent/identity", map[string]string{"type": "refresh", "refresh_token": refresh})
 }
 
-// What a member let in ends with the membership, and stays so for a member who returns: agents with their tokens, and
-// programs.
-func TestReturn_WakesNothing(t *testing.T) {
-	h := newStaff(t)
-	assertion, refresh := h.admit("admin")
-	_, out := h.exchange(assertion)
-	token := at(out, "access_token")
-	if status, code := h.recallAs(token); status != 200 {
-		t.Fatalf("a recall of the agent: %d %s", status, code)
-	}
-	program := h.connect(h.as("admin"), "default")
-	program.must("recall", map[string]any{"query": "When is the launch?"}, nil)
-	h.postForm("owner", "/settings/members/"+h.ids["admin"].String(), url.Values{"do": {"remove"}, "sure": {"yes"}}, 303)
-	service, call := h.people()
-	first := h.home()
-	call.Principal.OrganizationID = first
-	back, err := service.AddMember(t.Context(), call, first,
-		people.NewMember{Email: h.mail("admin"), Role: organization.Admin})
-	runtest.Must(t, err)
-	if back != h.ids["admin"] {
-		t.Fatalf("%s returns as %s", h.ids["admin"], back)
-	}
-	var live int
-	runtest.Must(t, h.storage.db.QueryRow(t.Context(), `select count(*) from access.client_grants
-		where not ended and person_id = $1`, back).Scan(&live))
-	if live != 0 {
-		t.Errorf("%d programs are connected", live)
-	}
-	if page := h.as("admin").Ask(http.MethodGet, "/settings/connections", nil); page.Status != 200 ||
-		!strings.Contains(page.Body, "No program is connected") {
-		t.Errorf("connections: %d %.2000s", page.Status, page.Body)
-	}
-	if page := h.as("owner").Ask(http.MethodGet, "/settings/agents", nil); strings.Contains(page.Body, "Helper") {
-		t.Error("the agent of somebody who left is listed")
-	}
-	status, out := h.renewAgent(refresh)
-	want(t, "refresh", status, out, 401, "invalid_refresh_token")
-	status, out = h.exchange(assertion)
-	want(t, "exchange", status, out, 400, "invalid_grant")
-	if status, code := h.recallAs(token); status != 401 {
-		t.Errorf("the token of before: %d %s", status, code)
-	}
-	program.must("recall", map[string]any{"query": "launch"}, nil)
-	var ended int
-	runtest.Must(t, h.storage.db.QueryRow(t.Context(), `select count(*) filter (where ended), count(*) filter (where not ended)
-		from access.client_grants where person_id = $1`, back).Scan(&ended, &live))
-	if ended != 1 || live != 1 {
-		t.Errorf("the program recalls without another consent: %d grants have ended, %d live", ended, live)
-	}
-}
-
 // Refreshes at the same time, and one that is 60 s late, have the same successor. After five minutes the registration
-// ends. The page shows a revoked agent, and neither a
-// denied nor a stopped one. A session that ended lets none in.
+// ends. The page shows a revoked agent, and neither a denied nor a stopped one. A session that ended lets none in.
 func TestAgents_RefreshAtOnce(t *testing.T) {
 	t.Parallel()
 	h := startStaff(t)
@@ -497,7 +406,8 @@ func TestAgents_RefreshAtOnce(t *testing.T) {
 	_, out := h.exchange(assertion)
 	key, _ := h.keys()
 	before, _ := h.usage(key).Project["recalls"].(float64)
-	if status, code := h.recallAs(at(out, "access_token")); status != 200 {
+	token := at(out, "access_token")
+	if status, code := h.recallAs(token); status != 200 {
 		t.Errorf("a recall after a restore: %d %s", status, code)
 	}
 	if after, _ := h.usage(key).Project["recalls"].(float64); after != before+1 {
@@ -520,10 +430,17 @@ func TestAgents_RefreshAtOnce(t *testing.T) {
 		}
 	}
 	listed("revoked", 1)
+	if status, code := h.recallAs(token); status != 200 {
+		t.Errorf("the token of a revoked agent ends before it expires: %d %s", status, code)
+	}
 	var id string
 	runtest.Must(t, h.storage.db.QueryRow(t.Context(), `select id::text from access.agents`).Scan(&id))
+	h.postForm("admin", "/settings/agents/stop", url.Values{"agent": {id}}, 403)
 	h.postForm("owner", "/settings/agents/stop", url.Values{"agent": {id}}, 303)
 	listed("stopped", 0)
+	if status, code := h.recallAs(token); status != 401 || code != "unauthorized" {
+		t.Errorf("the token of a stopped agent: %d %s", status, code)
+	}
 	h.refusesEndedSessions()
 }
 

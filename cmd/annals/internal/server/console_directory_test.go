@@ -44,16 +44,12 @@ func walkIdentities(t *testing.T, r *webtest.Reader) {
 	r.Submit("Search", map[string]string{"Begins with": "ana"})
 	r.See("1 in all")
 	r.Submit("Search", map[string]string{"Begins with": "", "Has the trait": "country", "With the value": "de"})
-	r.See("2 in all")
-	r.See("dev")
+	r.See("2 in all", "dev")
 	for _, name := range []string{"a/b ?#%é", "..", "import", "~import", "~x", "<i>zoe</i>"} {
 		r.Open(directoryOf + "new-identity")
 		r.Submit("Save", map[string]string{"Identity": name, "key": "team", "value": "night <b>shift</b>"})
 		r.Answered(http.StatusOK)
-		r.See("Saved.")
-		r.See(name)
-		r.See("console")
-		r.See("changed traits of")
+		r.See("Saved.", name, "console", "changed traits of")
 		r.Open(directoryOf + "identities")
 		r.Follow(name)
 		if shown := r.At.Find("h1").Text(); shown != name {
@@ -79,9 +75,7 @@ func walkImport(t *testing.T, r *webtest.Reader) {
 	r.Open(directoryOf + "import-identities")
 	bad := "identity;team;site\nkim;day;Oslo\nlou;night\nmax;;\n"
 	r.Submit("Preview", map[string]string{"Or its text": bad})
-	r.See("1 row has a problem")
-	r.See("has 2 cells: the header has 3")
-	r.See("2 rows are good: 2 identities are new")
+	r.See("1 row has a problem", "has 2 cells: the header has 3", "2 rows are good: 2 identities are new")
 	r.Submit("Import the 2 good rows", nil)
 	r.See("2 identities are new, and the traits of 0 were replaced")
 	r.Submit("Preview", map[string]string{"Or its text": "identity,team\nkim,late\n\"=a\"\"b\",\"x\ny\"\n"})
@@ -97,24 +91,20 @@ func walkImport(t *testing.T, r *webtest.Reader) {
 
 func walkAudiences(_ *testing.T, r *webtest.Reader) {
 	r.Open(directoryOf + "audiences/launch")
-	r.See("1 data points")
-	r.See("Budget")
+	r.See("1 data points", "Budget")
 	r.Open(directoryOf + "audiences")
 	r.Follow("New rule")
 	r.Submit("Preview", map[string]string{"Trait": "country", "values": "de"})
 	r.See("It reaches 2 of")
 	r.Submit("Add a condition", nil)
 	r.Submit("Save", map[string]string{"Slug": "germany"})
-	r.See("Saved.")
-	r.See("country is de")
+	r.See("Saved.", "country is de")
 	r.Follow("Change")
 	r.Submit("Save", map[string]string{"values": "in", "operator": "is_one_of", "Name": "India"})
 	r.See("more identities will read 0 data points that carry this audience")
 	r.See("will not read them any more. Nothing is saved yet.")
 	r.Submit("Save", nil)
-	r.See("Saved.")
-	r.See("country is one of in")
-	r.See("wrote the audience")
+	r.See("Saved.", "country is one of in", "wrote the audience")
 	r.Submit("Count again", nil)
 	r.See("Saved.")
 	r.Open(directoryOf + "audiences")
@@ -142,9 +132,7 @@ func walkAccess(_ *testing.T, r *webtest.Reader) {
 	explained := func(identity, point string, see ...string) {
 		r.Open(directoryOf + "access")
 		r.Submit("Explain", map[string]string{"Identity": identity, "Id of the data point": point})
-		for _, text := range see {
-			r.See(text)
-		}
+		r.See(see...)
 	}
 	ana, ben := "ana"+markup, "ben"+markup
 	explained(ben, "call-2025-05-12"+markup, "Yes", "every identity of the project reads it")
@@ -162,9 +150,7 @@ func walkPast(r *webtest.Reader) {
 	at := func(path, at string, see ...string) {
 		r.Open(directoryOf + path + "at=" + url.QueryEscape(at))
 		r.Answered(http.StatusOK)
-		for _, text := range see {
-			r.See(text)
-		}
+		r.See(see...)
 	}
 	r.Open(directoryOf + "new-identity")
 	r.Submit("Save", map[string]string{"Identity": "quitter"})
@@ -180,11 +166,9 @@ func walkPast(r *webtest.Reader) {
 	at("audiences/night?lost=1&", "2001-01-01", "Who lost access since", "new one", "Identities that were erased since: 2.")
 	r.Open(directoryOf + "audiences/night")
 	r.Submit("Show", map[string]string{"As of": before})
-	r.See("It was a list then")
-	r.See("kim")
+	r.See("It was a list then", "kim")
 	r.Follow("30 d")
-	r.See("Who lost access since")
-	r.See("new one")
+	r.See("Who lost access since", "new one")
 }
 
 func walkWrongInputs(_ *testing.T, r *webtest.Reader) {

@@ -1,7 +1,6 @@
 package server
 
 import (
-	"encoding/csv"
 	"encoding/json"
 	"net/http"
 	"net/url"
@@ -17,14 +16,12 @@ func TestConsole_SettingsOfAnOrganization(t *testing.T) {
 	const page = "/settings/organization"
 	owner := h.as("owner")
 	owner.Open(page)
-	owner.See("self-hosted")
-	owner.See("kept for 14 days")
+	owner.See("self-hosted", "kept for 14 days")
 	owner.Submit("Save the cap", map[string]string{"Credits in a month": "1,200.5"})
 	if got := owner.At.Find("input[name=spendCap]").AttrOr("value", ""); got != "1200.5" {
 		t.Errorf("the cap is %q: %.500s", got, owner.At.Text())
 	}
-	owner.See("set the spend cap to 1200.5 credits a month")
-	owner.See(h.mail("owner"))
+	owner.See("set the spend cap to 1200.5 credits a month", h.mail("owner"))
 	for _, wrong := range []string{"-1", "1.25", "many", "NaN", "1e30", "<b>"} {
 		owner.Open(page)
 		owner.Submit("Save the cap", map[string]string{"Credits in a month": wrong})
@@ -88,55 +85,21 @@ func TestConsole_SettingsOfAnOrganization(t *testing.T) {
 }
 
 func TestConsole_History(t *testing.T) {
-	h := newConsole(t)
-	for n := range 60 {
-		h.setCaps("Annals", "default", new(int64(n)), nil)
-	}
+	h := newStaff(t)
+	h.setCaps("Annals", "default", new(int64(1)), nil)
 	const page = "/settings/history"
 	admin := h.as("admin")
-	count := func() int { return admin.At.Find("tbody tr").Length() }
 	admin.Open(page)
-	admin.See(" set the caps of default")
-	first := count()
-	admin.Follow("Next")
-	admin.See("a member with the role")
-	admin.See("created the project default")
-	if first != 50 || count() == 0 {
-		t.Errorf("the pages have %d and %d events", first, count())
-	}
-	if admin.Follow("Previous"); count() != 50 {
-		t.Errorf("Previous leads to %s with %d events", admin.At.URL, count())
-	}
-	admin.Open(page)
+	admin.See(" set the caps of default", "a member with the role", "created the project default")
 	admin.Submit("Show", map[string]string{"Project": "default"})
-	admin.Follow("Next")
 	admin.See("created the key")
 	if strings.Contains(admin.At.Text(), "a member with the role") || admin.At.URL.Query().Get("project") != "default" {
 		t.Errorf("the events of a project are those of %s: %.300s", admin.At.URL, admin.At.Text())
 	}
-	file, err := csv.NewReader(strings.NewReader(admin.Ask(http.MethodGet, page+"?format=csv", nil).Body)).ReadAll()
-	if err != nil || len(file) < 60 || file[0][4] != "what" {
-		t.Errorf("the file has %d rows, %v", len(file), err)
-	}
-	var list struct {
-		Items []struct {
-			Kind string `json:"kind"`
-		} `json:"items"`
-		Pager struct {
-			Next string `json:"next"`
-		} `json:"pager"`
-	}
-	runtest.Must(t, json.Unmarshal([]byte(admin.Ask(http.MethodGet, page+"?format=json", nil).Body), &list))
-	if len(list.Items) != 50 || list.Pager.Next == "" || list.Items[0].Kind != "project.caps-set" {
-		t.Errorf("the list has %d events, and then %q", len(list.Items), list.Pager.Next)
-	}
-	for _, path := range []string{"?after=x", "?after=-1"} {
-		if got := admin.Ask(http.MethodGet, page+path, nil); got.Status != http.StatusBadRequest {
+	for path, want := range map[string]int{"?after=x": 400, "?after=-1": 400, "?project=theirs": 404} {
+		if got := admin.Ask(http.MethodGet, page+path, nil); got.Status != want {
 			t.Errorf("%s is answered %d", path, got.Status)
 		}
-	}
-	if got := admin.Ask(http.MethodGet, page+"?project=theirs", nil); got.Status != http.StatusNotFound {
-		t.Errorf("the events of a foreign project are answered %d", got.Status)
 	}
 	if theirs := h.as("foreign").Open(page).Text(); strings.Contains(theirs, "the caps of") || !strings.Contains(theirs, "Theirs") {
 		t.Errorf("the owner of another organization sees %.500s", theirs)
@@ -170,8 +133,7 @@ func TestConsole_ErasureOfAPerson(t *testing.T) {
 		admin.See(text)
 	}
 	admin.Submit("Replay the dropped ones first", nil)
-	admin.See("1 event was replayed: 0 became data points, 1 was dropped again.")
-	admin.See(webtest.Plain(ana))
+	admin.See("1 event was replayed: 0 became data points, 1 was dropped again.", webtest.Plain(ana))
 	runtest.Await(t, "the replay is dropped in its turn", func() bool {
 		return strings.Contains(admin.Open(page+"?identity="+url.QueryEscape(ana)).Text(), "1 event of webhooks")
 	})
@@ -248,11 +210,8 @@ func TestConsole_ProjectAndItsKeys(t *testing.T) {
 	admin.Submit("Save", map[string]string{"Name": "About us", "Description": strings.Repeat("x", 1001)})
 	admin.Answered(http.StatusBadRequest)
 	admin.Submit("Save", map[string]string{"Name": "About us", "Description": "What we are <i>"})
-	admin.See("Saved.")
-	admin.See("What we are <i>")
-	for _, text := range []string{"created the project", "described the project", h.mail("admin")} {
-		admin.See(text)
-	}
+	admin.See("Saved.", "What we are <i>")
+	admin.See("created the project", "described the project", h.mail("admin"))
 
 	admin.Follow("Create a key")
 	admin.Submit("Create key", map[string]string{"Name": strings.Repeat("x", 65)})
@@ -274,8 +233,7 @@ func TestConsole_ProjectAndItsKeys(t *testing.T) {
 		t.Errorf("the event of the reveal is %s %s", data, meta)
 	}
 	admin.Open(path)
-	admin.See("revealed the key")
-	admin.See(h.mail("admin"))
+	admin.See("revealed the key", h.mail("admin"))
 	admin.Submit("Create the replacement", map[string]string{"Name": "bot 2"})
 	replacement := admin.At.Secrets()[0]
 	admin.Follow("see whether the old one is still used")
@@ -323,10 +281,7 @@ func TestConsole_CapsAndArchive(t *testing.T) {
 	}
 	admin.Open("/p/default/caps")
 	admin.Submit("Save caps", map[string]string{"Ingestion cap": "40", "Credit cap": "0.5"})
-	admin.See("Saved.")
-	admin.See("of 40")
-	admin.See("set the caps of")
-	admin.See(h.mail("admin"))
+	admin.See("Saved.", "of 40", "set the caps of", h.mail("admin"))
 	if _, meta := h.lastEvent("project.caps-set.v1"); !strings.Contains(meta, "person:"+h.ids["admin"].String()) {
 		t.Errorf("who set the caps is not recorded: %s", meta)
 	}
@@ -358,7 +313,7 @@ func TestConsole_CapsAndArchive(t *testing.T) {
 
 // The list has what somebody may read, by a filter, as CSV that no spreadsheet runs, and as JSON.
 func TestConsole_ListOfProjects(t *testing.T) {
-	h := newConsole(t)
+	h := newStaff(t)
 	readers := map[string]*webtest.Reader{"admin": h.as("admin"), "read": h.as("read"), "member": h.as("member")}
 	admin := readers["admin"]
 	for _, name := range []string{"=1+1 cmd", "Zulu"} {

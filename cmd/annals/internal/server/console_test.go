@@ -195,7 +195,7 @@ func (h *consoleHarness) as(role string) *webtest.Reader {
 func TestConsole_ThreeClicks(t *testing.T) {
 	unraced(t)
 	t.Parallel()
-	h := startConsole(t)
+	h := startStaff(t)
 	key, _ := h.keys()
 	rule := func(values ...string) point {
 		return point{"kind": "rule", "rule": point{

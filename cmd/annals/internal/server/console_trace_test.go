@@ -1,7 +1,6 @@
 package server
 
 import (
-	"encoding/csv"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -23,13 +22,11 @@ func rowsOf(r *webtest.Reader, region string) *goquery.Selection {
 }
 
 func TestConsole_RequestsAreFilteredAndShown(t *testing.T) {
-	h := newConsole(t)
+	h := newStaff(t)
 	key, _ := h.keys()
 	long := strings.Repeat("A sentence that makes the text long. ", 3000)
 	h.must(key, http.MethodPost, "/api/v1/ingest", map[string]any{"id": "long", "content": long}, nil)
-	for range 51 { // more than a page of calls
-		h.call(key, http.MethodGet, "/api/v1/identities/nobody", nil)
-	}
+	h.call(key, http.MethodGet, "/api/v1/identities/nobody", nil)
 	r := h.as("read")
 	r.Open("/p/default/requests?search=nothing-like-it")
 	r.See("No call matches")
@@ -40,22 +37,10 @@ func TestConsole_RequestsAreFilteredAndShown(t *testing.T) {
 	runtest.Await(t, "the calls are logged", func() bool {
 		var calls client.RequestList
 		h.must(key, http.MethodGet, "/api/v1/requests?status=404", nil, &calls)
-		return calls.TotalCount >= 51
+		return calls.TotalCount >= 1
 	})
 	r.Open("/p/default/requests")
-	newest := func() string { return rowsOf(r, "Requests").First().Find("a").First().AttrOr("href", "") }
-	first := newest()
-	r.Follow("Next")
-	second := newest()
-	r.Follow("Previous")
-	if again := newest(); again != first || second == first || first == "" {
-		t.Errorf("next and previous lead from %q to %q and %q", first, second, again)
-	}
 	r.Follow("404")
-	r.Follow("Next")
-	if at := r.At.URL.Query(); at.Get("status") != "404" || at.Get("after") == "" {
-		t.Errorf("the next page leaves the filter: %s", r.At.URL)
-	}
 	r.Submit("Filter", map[string]string{"Status": "4xx", "Code": ""})
 	rowsOf(r, "Requests").Each(func(_ int, row *goquery.Selection) {
 		if !strings.Contains(row.Text(), "Rejected") {
@@ -85,16 +70,6 @@ func TestConsole_RequestsAreFilteredAndShown(t *testing.T) {
 		!strings.HasPrefix(whole.Header.Get("Content-Disposition"), "attachment") {
 		t.Errorf("the whole body has %d bytes as %q", len(whole.Body), whole.Header)
 	}
-
-	file := h.as("admin").Ask(http.MethodGet, "/p/default/requests?format=csv", nil)
-	lines, err := csv.NewReader(strings.NewReader(strings.TrimPrefix(file.Body, "\ufeff"))).ReadAll()
-	runtest.Must(t, err)
-	if len(lines) < 52 || lines[0][0] != "receivedAt" {
-		t.Errorf("the file has %d lines: %.300s", len(lines), file.Body)
-	}
-	if raw := r.Ask(http.MethodGet, "/p/default/requests?format=json", nil); !strings.Contains(raw.Body, `"Totals"`) {
-		t.Errorf("the page as JSON: %.300s", raw.Body)
-	}
 }
 
 // hrefOf is where the first link of a part of the page leads.
@@ -107,34 +82,18 @@ func hrefOf(r *webtest.Reader, part *goquery.Selection) *url.URL {
 }
 
 func TestConsole_TraceBeginsAtMemoriesAndSources(t *testing.T) {
-	h := newConsole(t)
+	h := newStaff(t)
 	key, _ := h.keys()
-	var points []point
-	for n := range 60 { // more than a page of them
-		points = append(points, point{"id": fmt.Sprintf("walnut-%02d", n), "content": "The walnut order was sent."})
-	}
-	h.send(key, "/ingest/batch", "completed", point{"items": points})
+	h.send(key, "/ingest/batch", "completed", point{"items": []point{
+		{"id": "move", "content": "Ana moved to Rome."}, {"id": "walnut-07", "content": "The walnut order was sent."},
+	}})
 	r := h.as("read")
 	r.Open("/p/default")
 	r.Follow("Trace")
 	if kind := webtest.Plain(rowsOf(r, "Nodes").First().Find("td").Eq(1).Text()); kind == "source" || kind == "" {
 		t.Errorf("the page begins with a %s", kind)
 	}
-	r.Submit("Search", map[string]string{"Begin at": "sources"})
-	newest := hrefOf(r, rowsOf(r, "Nodes")).Path
-	r.Follow("Next")
-	if next := hrefOf(r, rowsOf(r, "Nodes")).Path; next == newest {
-		t.Errorf("the next page begins with %s too", next)
-	}
-	r.Follow("Previous")
-	if again := hrefOf(r, rowsOf(r, "Nodes")).Path; again != newest {
-		t.Errorf("the page before begins with %s, not with %s", again, newest)
-	}
-	file := h.as("admin").Ask(http.MethodGet, "/p/default/trace?format=csv&kind=sources&search=walnut", nil)
-	if lines := strings.Count(file.Body, "source,"); lines != 60 {
-		t.Errorf("the file has %d of 60 sources: %.300s", lines, file.Body)
-	}
-	r.Submit("Search", map[string]string{"Words or an id": "walnut-07"})
+	r.Submit("Search", map[string]string{"Begin at": "sources", "Words or an id": "walnut-07"})
 	if n := rowsOf(r, "Nodes").Length(); n != 1 {
 		t.Errorf("an id finds %d sources", n)
 	}
@@ -149,7 +108,9 @@ func TestConsole_TraceBeginsAtMemoriesAndSources(t *testing.T) {
 }
 
 func TestConsole_TraceFollowsAMemoryToItsSource(t *testing.T) {
-	h := newConsole(t)
+	unraced(t)
+	t.Parallel()
+	h := seeConsole(t)
 	r := h.as("read")
 	r.Open("/p/default/trace/" + h.parameters()["{node}"])
 	r.See("memory")
@@ -192,9 +153,10 @@ func TestConsole_TraceFollowsAMemoryToItsSource(t *testing.T) {
 
 // What last week cost, and which key caused it, at the console alone.
 func TestConsole_UsageNamesTheKeyThatCost(t *testing.T) {
-	h := newConsole(t)
+	h := newStaff(t)
 	h.setPlan("Annals", string(metering.Flex))
 	_, management := h.keys()
+	h.must(management, http.MethodPost, "/api/v1/projects", map[string]any{"name": "Old pilot"}, nil)
 	var made client.ProjectKey
 	h.must(management, http.MethodPost, "/api/v1/projects/default/keys", map[string]any{"name": "nightly import"}, &made)
 	h.must(made.Key, http.MethodPost, "/api/v1/ingest",
@@ -342,7 +304,9 @@ func TestConsole_Recall(t *testing.T) {
 
 // Texts, ids and labels that hold markup are text in an answer and in an explanation.
 func TestConsole_RecalledMarkupIsText(t *testing.T) {
-	h := newConsole(t)
+	unraced(t)
+	t.Parallel()
+	h := seeConsole(t)
 	r := h.as("read")
 	for _, button := range []string{"Recall", "Explain"} {
 		r.Open("/p/default/recall")

@@ -54,9 +54,7 @@ func (h *harness) agentAt(path, token string, header http.Header) agent {
 	session, err := client.Connect(h.t.Context(), &mcp.StreamableClientTransport{
 		Endpoint: h.urls.Console + path, HTTPClient: &http.Client{Transport: bearer{token, header}}, DisableStandaloneSSE: true,
 	}, nil)
-	if err != nil {
-		h.t.Fatal(err)
-	}
+	runtest.Must(h.t, err)
 	h.t.Cleanup(func() { _ = session.Close() })
 	return agent{session, h.t}
 }

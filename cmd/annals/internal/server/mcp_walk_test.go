@@ -5,10 +5,8 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
-	"os"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 
@@ -236,12 +234,7 @@ func (w *toolWalk) shown(name, what, answer, id string) {
 func TestMCP_Walk(t *testing.T) {
 	unraced(t)
 	t.Parallel()
-	steps := 300
-	if text := os.Getenv("ANNALS_TOOL_STEPS"); text != "" {
-		var err error
-		steps, err = strconv.Atoi(text)
-		runtest.Must(t, err)
-	}
+	steps := stepsOf(t, "ANNALS_TOOL_STEPS", 300)
 	w, log := newToolWalk(t)
 	for range steps {
 		w.step()

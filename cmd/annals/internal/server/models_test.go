@@ -1,7 +1,6 @@
 package server
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -11,8 +10,8 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 
@@ -100,28 +99,21 @@ func (f fakeEncoder) open(dir string) (model.Encoder, error) {
 	return f, nil
 }
 
-// records is a log that a test reads.
+// records is a log that a test reads. seen is how much of it was read.
 type records struct {
-	mu sync.Mutex
-	bytes.Buffer
+	runtest.Output
+	seen int
 }
 
-func (r *records) Write(p []byte) (int, error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.Buffer.Write(p)
-}
-
-// about returns the lines that name an embedding model, by their level, and forgets all.
+// about returns the lines since the last call that name an embedding model.
 func (r *records) about() (lines []string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for line := range strings.Lines(r.Buffer.String()) {
+	text := r.String()
+	for line := range strings.Lines(text[r.seen:]) {
 		if strings.Contains(line, "recall searches by words alone") {
 			lines = append(lines, strings.TrimSpace(line))
 		}
 	}
-	r.Buffer.Reset()
+	r.seen = len(text)
 	return lines
 }
 
@@ -157,12 +149,8 @@ func (h *modelHarness) modelFile() string {
 
 func (h *modelHarness) install() {
 	h.t.Helper()
-	if err := os.MkdirAll(filepath.Dir(h.modelFile()), 0o755); err != nil {
-		h.t.Fatal(err)
-	}
-	if err := os.WriteFile(h.modelFile(), nil, 0o600); err != nil {
-		h.t.Fatal(err)
-	}
+	runtest.Must(h.t, os.MkdirAll(filepath.Dir(h.modelFile()), 0o755))
+	runtest.Must(h.t, os.WriteFile(h.modelFile(), nil, 0o600))
 }
 
 // findsByMeaning waits until a word that no text has finds one: a slow machine answers by words alone.
@@ -195,21 +183,14 @@ func (h *modelHarness) embedded(model string, n int) {
 }
 
 func (h *modelHarness) hasProjection() bool {
-	for _, name := range h.read.runtime.Names() {
-		if name == embeddings.Name {
-			return true
-		}
-	}
-	return false
+	return slices.Contains(h.read.runtime.Names(), embeddings.Name)
 }
 
 // off is what operators read of semantic search. Every client reads whether it is off.
 func (h *modelHarness) off() string {
 	h.t.Helper()
 	c, err := client.New(h.urls.API, "")
-	if err != nil {
-		h.t.Fatal(err)
-	}
+	runtest.Must(h.t, err)
 	var off string
 	// Clients read what was read for another one up to a second ago.
 	runtest.Await(h.t, "clients and operators read the same", func() bool {
@@ -238,9 +219,7 @@ func TestModels_RemovedAndInstalledAgain(t *testing.T) {
 	}
 	for range 2 { // each start warns
 		h.stop()
-		if err := os.RemoveAll(h.modelFile()); err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, os.RemoveAll(h.modelFile()))
 		h.begin(BuiltinAuto, nil)
 		lines := h.log.about()
 		if len(lines) != 1 || !strings.Contains(lines[0], "level=WARN") || !strings.Contains(lines[0], h.encoder.Name()) ||
@@ -315,9 +294,7 @@ func TestModels_EndpointRemoved(t *testing.T) {
 		t.Errorf("other model: logged %q", lines)
 	}
 	h.stop()
-	if err := os.Remove(h.modelFile()); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, os.Remove(h.modelFile()))
 	h.begin(BuiltinNone, nil)
 	if h.hasProjection() || h.off() != "" || len(h.log.about()) != 0 {
 		t.Errorf("none: status %q", h.off())

@@ -5,9 +5,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/base64"
-	"encoding/json"
 	"fmt"
-	"io"
 	"net/http"
 	"net/url"
 	"slices"
@@ -22,7 +20,9 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/oauthex"
 
 	"github.com/annals-project/annals/commands/engine"
+	"github.com/annals-project/annals/commands/people"
 	"github.com/annals-project/annals/console/signin"
+	"github.com/annals-project/annals/domain/organization"
 	"github.com/annals-project/annals/internal/auth"
 	"github.com/annals-project/annals/internal/mcptest"
 	"github.com/annals-project/annals/internal/runtest"
@@ -79,7 +79,7 @@ func (h *consoleHarness) connect(reader *webtest.Reader, place string) agent {
 // A client of go-sdk gets in by a person's consent, does what the person may, and has to ask again
 // once the person ends it.
 func TestOAuth_ClientOfGoSDK(t *testing.T) {
-	h := newConsole(t)
+	h := newStaff(t)
 	admin := h.connect(h.as("admin"), "default")
 	if tools := admin.tools(); !slices.Contains(tools, "recall") || !slices.Contains(tools, "remember") {
 		t.Errorf("an Admin's client has %v", tools)
@@ -112,31 +112,6 @@ func TestOAuth_ClientOfGoSDK(t *testing.T) {
 	runtest.Must(t, err)
 	if len(again) != 1 || again[0].ID == grants[0].ID {
 		t.Errorf("a revoked client is served: %+v", again)
-	}
-}
-
-// The documents are those of the settings, whatever name a client calls by.
-func TestOAuth_Documents(t *testing.T) {
-	unraced(t)
-	h := newTenant(t)
-	for path, want := range map[string]string{
-		"/.well-known/oauth-protected-resource/mcp": `{"resource":"` + h.urls.Console + `/mcp",`,
-		"/.well-known/oauth-protected-resource":     `{"resource":"` + h.urls.Console + `/mcp",`,
-		"/.well-known/oauth-authorization-server":   `{"issuer":"` + h.urls.Auth + `","authorization_endpoint":"` + h.urls.Auth + `/oauth2/authorize",`,
-		"/.well-known/jwks.json":                    `{"keys":[{"kty":"EC",`,
-	} {
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, h.urls.Console+path, nil)
-		runtest.Must(t, err)
-		req.Host = "evil.example"
-		res, err := http.DefaultClient.Do(req)
-		runtest.Must(t, err)
-		body, err := io.ReadAll(res.Body)
-		runtest.Must(t, err)
-		runtest.Must(t, res.Body.Close())
-		if res.StatusCode != http.StatusOK || !strings.HasPrefix(string(body), want) || strings.Contains(string(body), "evil") ||
-			res.Header.Get("Access-Control-Allow-Origin") != "*" {
-			t.Errorf("%s: %d %s", path, res.StatusCode, body)
-		}
 	}
 }
 
@@ -178,29 +153,12 @@ func (h *consoleHarness) token(form url.Values) (int, map[string]any) {
 	return h.sendAs("", http.MethodPost, h.urls.Auth+"/oauth2/token", "application/x-www-form-urlencoded", form.Encode())
 }
 
-// initialize is the status of /mcp for an access token.
-func (h *consoleHarness) initialize(token string) int {
-	h.t.Helper()
-	req, err := http.NewRequestWithContext(h.t.Context(), http.MethodPost, h.urls.Console+"/mcp", strings.NewReader(
-		`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},`+
-			`"clientInfo":{"name":"desk","version":"1"}}}`))
-	runtest.Must(h.t, err)
-	req.Header.Set("Authorization", "Bearer "+token)
-	req.Header.Set("Content-Type", "application/json")
-	req.Header.Set("Accept", "application/json, text/event-stream")
-	res, err := http.DefaultClient.Do(req)
-	runtest.Must(h.t, err)
-	_, err = io.Copy(io.Discard, res.Body)
-	runtest.Must(h.t, err)
-	runtest.Must(h.t, res.Body.Close())
-	return res.StatusCode
-}
-
 // works fails unless what a person let in works, or does not.
 func (h *consoleHarness) works(when string, l let, is bool) {
 	h.t.Helper()
 	want := map[bool]int{true: http.StatusOK, false: http.StatusUnauthorized}[is]
-	if status := h.initialize(l.access); status != want {
+	if status, _, _ := h.postMCP("/mcp", l.access, "initialize", `{"protocolVersion":"2025-06-18","capabilities":{},`+
+		`"clientInfo":{"name":"desk","version":"1"}}`); status != want {
 		h.t.Errorf("%s: /mcp answers %d, want %d", when, status, want)
 	}
 	if status, out := h.exchange(l.assertion); (status == http.StatusOK) != is || !is && at(out, "error") != "invalid_grant" {
@@ -227,29 +185,47 @@ func (h *consoleHarness) live(role string) (n int) {
 	return n
 }
 
-// What a session let in ends with a reset of the password, and with all sessions if the person asks for it.
+// What somebody let in, a client and an agent, ends with all sessions if the person asks for it, a reset of the
+// password or of the second factor, and the membership; it is refused without a second factor that is required. A crash
+// does not keep it.
 func TestGrants_EndWithWhatLetThemIn(t *testing.T) {
 	h := newStaff(t)
-	owner, admin, read := h.letIn("owner"), h.letIn("admin"), h.letIn("read")
-	for role, l := range map[string]let{"owner": owner, "admin": admin, "read": read} {
-		h.works("before, "+role, l, true)
-	}
-	h.postForm("read", "/account/sessions", url.Values{}, http.StatusSeeOther)
-	h.works("after all sessions", read, true)
-	h.postForm("read", "/account/sessions", url.Values{"programs": {"yes"}}, http.StatusSeeOther)
-	h.ended("after everything", read)
-
-	token, err := h.signin.NewLink(t.Context(), signin.Link{
-		Purpose: signin.Owner, Person: h.ids["admin"], Email: h.mail("admin"),
-	})
-	runtest.Must(t, err)
-	h.postForm("nobody", "/link/"+token, url.Values{"password": {"correct horse battery"}}, http.StatusSeeOther)
-	h.ended("after a reset", admin)
-	h.works("of somebody else", owner, true)
-	for _, role := range []string{"read", "admin"} {
-		if n := h.live(role); n != 0 {
-			t.Errorf("the log lets %d in for %s", n, role)
+	owner, admin := h.letIn("owner"), h.letIn("admin")
+	h.needsSecondFactor(admin)
+	for _, c := range []struct {
+		what string
+		end  func()
+	}{
+		{"everything", func() {
+			programs := h.letIn("read")
+			h.postForm("read", "/account/sessions", url.Values{}, http.StatusSeeOther)
+			h.works("after all sessions", programs, true)
+			h.postForm("read", "/account/sessions", url.Values{"programs": {"yes"}}, http.StatusSeeOther)
+		}},
+		{"a reset of the password", func() {
+			token, err := h.signin.NewLink(t.Context(), signin.Link{
+				Purpose: signin.Owner, Person: h.ids["read"], Email: h.mail("read"),
+			})
+			runtest.Must(t, err)
+			h.postForm("nobody", "/link/"+token, url.Values{"password": {"correct horse battery"}}, http.StatusSeeOther)
+		}},
+		{"a reset of the second factor", func() {
+			h.postForm("owner", membersPage+"/"+h.ids["read"].String(), url.Values{"do": {"second-factor"}, "sure": {"yes"}}, 303)
+		}},
+		{"leaving and a return", h.leavesAndReturns},
+	} {
+		read := h.letIn("read")
+		h.works("before "+c.what, read, true)
+		c.end()
+		h.ended("after "+c.what, read)
+		if n := h.live("read"); n != 0 {
+			t.Errorf("after %s the log lets %d in", c.what, n)
 		}
+	}
+	h.works("of somebody else", owner, true)
+	got := h.postForm("owner", "/account/leave", url.Values{"organization": {h.home().String()}, "sure": {"yes"}}, 409)
+	if !strings.Contains(got.Body, "last owner") {
+		t.Errorf("the last Owner is shown %.3000s", got.Body)
 	}
 
 	// The process ends after the transaction: nothing is alive, and the tidying writes the rest.
@@ -268,105 +244,53 @@ func TestGrants_EndWithWhatLetThemIn(t *testing.T) {
 	h.ended("after the tidying", owner)
 }
 
-// What was let in without a second factor is refused while the organization requires one.
-func TestGrants_NeedTheSecondFactor(t *testing.T) {
-	h := newStaff(t)
-	l := h.letIn("admin")
-	h.works("before", l, true)
+// needsSecondFactor checks that what the admin let in without a second factor is refused while the organization
+// requires one.
+func (h *consoleHarness) needsSecondFactor(l let) {
+	h.t.Helper()
 	service, call := h.people()
-	of := h.home()
-	call.Principal.OrganizationID = of
-	runtest.Must(t, service.SetSecondFactor(t.Context(), call, of, true))
+	call.Principal.OrganizationID = h.home()
+	require := func(is bool) {
+		runtest.Must(h.t, service.SetSecondFactor(h.t.Context(), call, h.home(), is))
+	}
+	h.works("before", l, true)
+	require(true)
 	h.ended("while it is required", l)
-	runtest.Must(t, service.SetSecondFactor(t.Context(), call, of, false))
+	require(false)
 	h.works("once it is not", l, true)
 	if status, out := h.renewAgent(l.renewal); status != http.StatusOK {
-		text, _ := json.Marshal(out) // of text
-		t.Errorf("the agent's refresh once it is not: %d %s", status, text)
+		h.t.Errorf("the agent's refresh once it is not: %d %s", status, at(out, "error"))
 	}
 	h.exec(`update ops.agent_registrations set second_factor = true where person_id = $1`, h.ids["admin"])
 	h.exec(`update ops.oauth_grants set second_factor = true where person_id = $1`, h.ids["admin"])
-	runtest.Must(t, service.SetSecondFactor(t.Context(), call, of, true))
+	require(true)
 	h.works("with one", l, true)
+	require(false)
 }
 
-// Who leaves an organization takes along what was let in there. The last Owner stays.
-func TestLeave_EndsGrants(t *testing.T) {
-	h := newStaff(t)
-	of := h.home().String()
-	owner, read := h.letIn("owner"), h.letIn("read")
-	got := h.postForm("owner", "/account/leave", url.Values{"organization": {of}, "sure": {"yes"}}, http.StatusConflict)
-	if !strings.Contains(got.Body, "last owner") {
-		t.Errorf("the last Owner is shown %.3000s", got.Body)
-	}
-	h.postForm("read", "/account/leave", url.Values{"organization": {of}}, http.StatusBadRequest)
-	h.works("before", read, true)
-	got = h.postForm("read", "/account/leave", url.Values{"organization": {of}, "sure": {"yes"}}, http.StatusSeeOther)
+// leavesAndReturns has somebody leave the organization, who is added again.
+func (h *consoleHarness) leavesAndReturns() {
+	h.t.Helper()
+	got := h.postForm("read", "/account/leave", url.Values{"organization": {h.home().String()}, "sure": {"yes"}}, 303)
 	if got.Location != "/sign-in" {
-		t.Errorf("leads to %s", got.Location)
+		h.t.Errorf("leads to %s", got.Location)
 	}
-	h.ended("after leaving", read)
-	h.works("of who stays", owner, true)
 	if data, meta := h.lastEvent("organization.member-removed.v1"); !strings.Contains(data, h.ids["read"].String()) ||
 		!strings.Contains(meta, "person:"+h.ids["read"].String()) {
-		t.Errorf("the event is %s %s", data, meta)
+		h.t.Errorf("the event is %s %s", data, meta)
 	}
-	if got := h.as("read").Ask(http.MethodGet, "/", nil); got.Status != http.StatusSeeOther {
-		t.Errorf("who left opens the console: %d", got.Status)
+	service, call := h.people()
+	call.Principal.OrganizationID = h.home()
+	back, err := service.AddMember(h.t.Context(), call, h.home(),
+		people.NewMember{Email: h.mail("read"), Role: organization.Member})
+	runtest.Must(h.t, err)
+	if back != h.ids["read"] {
+		h.t.Errorf("%s returns as %s", h.ids["read"], back)
 	}
-}
-
-// An Admin's reset of the second factor ends what the person let in.
-func TestReset_OfTheSecondFactorEndsGrants(t *testing.T) {
-	h := newStaff(t)
-	read, admin := h.letIn("read"), h.letIn("admin")
-	h.works("before", read, true)
-	h.postForm("owner", membersPage+"/"+h.ids["read"].String(), url.Values{"do": {"second-factor"}, "sure": {"yes"}}, http.StatusSeeOther)
-	h.ended("after a reset of the second factor", read)
-	h.works("of somebody else", admin, true)
-	if n := h.live("read"); n != 0 {
-		t.Errorf("the log lets %d in", n)
-	}
-}
-
-// A client that knows the address alone finds the authorization server, registers, asks a person, and gets tokens with
-// which it remembers and recalls. Nothing of it opens the API.
-func TestMCP_OAuth(t *testing.T) {
-	h := newConsole(t)
-	for role, tools := range map[string]int{"write": 5, "read": 3} {
-		asked := 0
-		const callback = "http://127.0.0.1:11953/callback"
-		handler, err := oauth.NewAuthorizationCodeHandler(&oauth.AuthorizationCodeHandlerConfig{
-			DynamicClientRegistrationConfig: &oauth.DynamicClientRegistrationConfig{Metadata: &oauthex.ClientRegistrationMetadata{
-				ClientName: "Desk", RedirectURIs: []string{callback}, GrantTypes: []string{"authorization_code", "refresh_token"},
-			}},
-			RedirectURL: callback, AuthorizationCodeFetcher: h.consents(h.as(role), "", &asked), RequestRefreshToken: true,
-		})
-		runtest.Must(t, err)
-		client := mcp.NewClient(&mcp.Implementation{Name: "desk", Version: "1"}, nil)
-		session, err := client.Connect(t.Context(), &mcp.StreamableClientTransport{
-			Endpoint: h.urls.Console + "/mcp", OAuthHandler: handler, DisableStandaloneSSE: true,
-		}, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = session.Close() })
-		a := agent{session, t}
-		if names := a.tools(); len(names) != tools || asked != 1 {
-			t.Errorf("%s is shown %q after %d consents", role, names, asked)
-		}
-		if role == "write" {
-			a.must("remember", map[string]any{"content": "The lamp is green."}, nil)
-		}
-		if text := a.must("recall", map[string]any{"query": "zebra"}, nil); !strings.Contains(text, ": ") {
-			t.Errorf("%s recalls %s", role, text)
-		}
-		source, err := handler.TokenSource(t.Context())
-		runtest.Must(t, err)
-		token, err := source.Token()
-		runtest.Must(t, err)
-		if status, _ := h.call(token.AccessToken, http.MethodGet, api+"/usage", nil); status != http.StatusUnauthorized {
-			t.Errorf("the API answers a token of /mcp with %d", status)
+	for path, none := range map[string]string{"/settings/connections": "No program is connected", "/settings/agents": ""} {
+		if page := h.as("read").Ask(http.MethodGet, path, nil); page.Status != 200 || !strings.Contains(page.Body, none) ||
+			strings.Contains(page.Body, "Helper") {
+			h.t.Errorf("%s: %d %.2000s", path, page.Status, page.Body)
 		}
 	}
 }

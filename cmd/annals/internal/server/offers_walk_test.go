@@ -7,15 +7,14 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"net/url"
-	"os"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
@@ -315,20 +314,55 @@ func (w *offersWalk) check(by *walker) {
 	}
 }
 
+var sameBut = []struct {
+	pattern *regexp.Regexp
+	with    string
+}{
+	{regexp.MustCompile(`[a-z0-9]+@walk\.example`), "A"}, {linkIn, "/link/"}, {regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f-]{27}`), "ID"},
+	{regexp.MustCompile(`\d{4}-\d\d-\d\d[T ][\d:.Z]+`), "T"}, {regexp.MustCompile(`name="form" value="[A-Z0-9]+"`), "F"},
+}
+
+// showsNobody checks that whether somebody has an address shows neither in the page of members, nor in the mail, nor in
+// the page of the link.
+func (w *offersWalk) showsNobody() {
+	w.t.Helper()
+	owner, stranger := w.walkers[0].browser, webtest.NewReader(w.t, w.urls.Console)
+	seen := map[string]string{}
+	known, other := w.walkers[1].addresses[0], "other@walk.example"
+	for _, email := range []string{known, other} {
+		form := url.Values{"email": {email}, "role": {"admin"}}
+		page := owner.Post(membersPage, form).Body
+		again := owner.Post(membersPage, form).Body
+		all := page + strings.Join(w.mails.take(email), "\n")
+		for _, link := range []string{linkIn.FindString(page), linkIn.FindString(again)} {
+			got := stranger.Ask(http.MethodGet, link, nil)
+			all += fmt.Sprint(got.Status, got.Body)
+		}
+		ids := w.hrefs(w.walkers[0], membersPage, "/settings/offers/")
+		if len(ids) != 1 || owner.Ask(http.MethodPost, "/settings/offers/"+ids[0], nil).Status != http.StatusSeeOther {
+			w.t.Fatalf("the offers are %v", ids)
+		}
+		for _, part := range sameBut {
+			all = part.pattern.ReplaceAllString(all, part.with)
+		}
+		if seen[email] = all; strings.Count(all, "/link/") < 2 {
+			w.t.Errorf("the pages name no links: %s", all)
+		}
+	}
+	if diff := cmp.Diff(seen[known], seen[other]); diff != "" {
+		w.t.Errorf("the pages differ (-known +other):\n%s", diff)
+	}
+}
+
 // In a walk of people who offer, accept, use links, reset, change addresses, remove and leave, nobody opens an
 // organization that made no offer to an address which that person proved, and no organization ends an offer or a link
 // of another. ANNALS_OFFER_STEPS makes it longer.
 func TestOffers_Walk(t *testing.T) {
 	unraced(t)
-	unraced(t)
 	t.Parallel()
-	steps := 1000
-	if text := os.Getenv("ANNALS_OFFER_STEPS"); text != "" {
-		var err error
-		steps, err = strconv.Atoi(text)
-		runtest.Must(t, err)
-	}
+	steps := stepsOf(t, "ANNALS_OFFER_STEPS", 1000)
 	w := newOffersWalk(t)
+	w.showsNobody()
 	before := w.others()
 	for n := range steps {
 		by, of := w.step()

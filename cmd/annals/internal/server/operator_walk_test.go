@@ -268,6 +268,18 @@ func newOperatorWalk(t *testing.T) *operatorWalk {
 	return w
 }
 
+// stepsOf is how many steps a walk has: as many as an environment variable asks for, or fewer.
+func stepsOf(t *testing.T, variable string, few int) int {
+	t.Helper()
+	text := os.Getenv(variable)
+	if text == "" {
+		return few
+	}
+	steps, err := strconv.Atoi(text)
+	runtest.Must(t, err)
+	return steps
+}
+
 // An operator restarts, freezes, restores, locks, takes rights away and gives them back, changes the mode of the
 // pooler, and runs another application on the same stores, in a random order under load: every acknowledged send is
 // completed and recalled, or the service shows why it takes none, and nothing of the other application is changed.
@@ -277,12 +289,7 @@ func TestOperator_Walk(t *testing.T) {
 		t.Skip("the race detector looks at the tests of each step")
 	}
 	t.Parallel()
-	steps := 12
-	if text := os.Getenv("ANNALS_OPERATOR_STEPS"); text != "" {
-		var err error
-		steps, err = strconv.Atoi(text)
-		runtest.Must(t, err)
-	}
+	steps := stepsOf(t, "ANNALS_OPERATOR_STEPS", 12)
 	w := newOperatorWalk(t)
 	w.start()
 	w.load.key, _ = w.keys()

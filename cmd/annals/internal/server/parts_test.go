@@ -13,6 +13,7 @@ import (
 
 	"github.com/annals-project/annals/domain/fault"
 	"github.com/annals-project/annals/internal/httpx"
+	"github.com/annals-project/annals/internal/runtest"
 )
 
 // names builds nothing: it returns the parts of a process with some roles.
@@ -45,9 +46,7 @@ func TestParts_OfRoles(t *testing.T) {
 			"pages,console",
 	} {
 		parsed, err := ParseRoles(roles)
-		if err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, err)
 		want := append(strings.Fields(every), strings.Split(more, ",")...)
 		got := names(t, parsed)
 		slices.Sort(want)
@@ -119,13 +118,9 @@ func TestParts_Example(t *testing.T) {
 
 func TestParts_PageShowsTheExample(t *testing.T) {
 	page, err := os.ReadFile("../../../../docs/parts.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	source, err := os.ReadFile("example_part_test.go")
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	if !strings.Contains(string(page), "\n```go\n"+string(source)+"```\n") {
 		t.Error("docs/parts.md does not show example_part_test.go as it is")
 	}

@@ -56,30 +56,23 @@ func (h *harness) endJoins() { h.ahead.Add(int64(2 * time.Minute)) }
 func (h *harness) managePeople(acme uuid.UUID) {
 	h.t.Helper()
 	service, call := h.people()
-	add := func(email string) uuid.UUID {
-		id, err := service.AddMember(h.t.Context(), call, acme, people.NewMember{Email: email, Role: organization.Member})
-		if err != nil {
-			h.t.Fatal(err)
-		}
-		return id
-	}
 	offer := func(email string) uuid.UUID {
 		in := people.NewOffer{Email: email, Role: organization.Member}
 		made, err := service.OfferMembership(h.t.Context(), call, acme, in, time.Hour)
 		runtest.Must(h.t, err)
 		return made.ID
 	}
-	bo := add("bo@acme.example")
+	bo, err := service.AddMember(h.t.Context(), call, acme,
+		people.NewMember{Email: "bo@acme.example", Role: organization.Member})
+	runtest.Must(h.t, err)
 	cy, err := service.AcceptOffer(h.t.Context(), call, acme, offer("cy@acme.example"), "cy@acme.example")
 	runtest.Must(h.t, err)
 	runtest.Must(h.t, service.EndOffer(h.t.Context(), call, acme, offer("dee@acme.example"), organization.Declined))
 	h.endJoins()
 	call.Principal.OrganizationID = acme
 	project, err := service.CreateProject(h.t.Context(), call, "Project")
-	if err != nil {
-		h.t.Fatal(err)
-	}
-	for _, err := range []error{
+	runtest.Must(h.t, err)
+	runtest.Must(h.t, errors.Join(
 		service.SetProjectAccess(h.t.Context(), call, acme, cy, project.ID, organization.ReadAccess),
 		service.ChangeAddress(h.t.Context(), call, bo, "bo@new.example"),
 		service.DescribeProject(h.t.Context(), call, project.Slug, "Project", "What Acme does."),
@@ -88,15 +81,12 @@ func (h *harness) managePeople(acme uuid.UUID) {
 		service.ApproveGrant(h.t.Context(), call, organization.GrantApproved{
 			OrganizationID: acme, MemberID: bo, GrantID: uuid.New(), ProjectID: project.ID, Scopes: []string{"memory:read"},
 		}),
-		service.RevokeGrant(h.t.Context(), call, organization.GrantRevoked{OrganizationID: acme, MemberID: bo, GrantID: uuid.New()}),
+		service.RevokeGrant(h.t.Context(), call,
+			organization.GrantRevoked{OrganizationID: acme, MemberID: bo, GrantID: uuid.New()}),
 		h.manageAgents(acme, bo),
 		service.SetSecondFactor(h.t.Context(), call, acme, true),
 		service.RemoveMember(h.t.Context(), call, acme, cy),
-	} {
-		if err != nil {
-			h.t.Fatal(err)
-		}
-	}
+	))
 	runtest.Await(h.t, "nothing is left of the person", func() bool { return h.count("address.released.v1") == 2 })
 }
 
@@ -121,9 +111,7 @@ func (h *harness) manageAgents(org, member uuid.UUID) error {
 func (h *harness) organizations() []tenants.ListedOrganization {
 	h.t.Helper()
 	list, err := operatorapi.ListOrganizations.Call(h.t.Context(), operatorapi.Dial(h.dir), operatorapi.TenancyRequest{})
-	if err != nil {
-		h.t.Fatal(err)
-	}
+	runtest.Must(h.t, err)
 	return list
 }
 
