@@ -2,6 +2,7 @@ package commands_test
 
 import (
 	"errors"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -12,6 +13,9 @@ import (
 	"github.com/annals-project/annals/domain/event"
 	"github.com/annals-project/annals/domain/registry"
 	"github.com/annals-project/annals/domain/stream"
+	"github.com/annals-project/annals/eventstore"
+	"github.com/annals-project/annals/eventstore/node"
+	"github.com/annals-project/annals/eventstore/node/nodetest"
 	"github.com/annals-project/annals/internal/runtest"
 )
 
@@ -107,6 +111,33 @@ func TestBootstrap_HashKeyRace(t *testing.T) {
 		own := check == registry.HashKeyCheck(hashKeyOf(byte(i+1)))
 		if own && err != nil || !own && !errors.Is(err, tenancy.ErrWrongHashKey) {
 			t.Errorf("process %d: %v; the log has its key: %t", i, err, own)
+		}
+	}
+}
+
+// A log whose beginning somebody else removed is refused in its own words: it is no empty one.
+func TestLogID_BeginningIsGone(t *testing.T) {
+	t.Parallel()
+	for metadata, want := range map[string]string{
+		`{"$maxCount":1}`:             "lacks its first events and begins at 1",
+		`{"$tb":1}`:                   "lacks its first events and begins at 1",
+		`{"$tb":9223372036854775807}`: "has no event, and its metadata has $tb",
+		"":                            "with which the log begins, was deleted",
+	} {
+		w := fixtureOver(t, nodetest.Open(t, nodetest.ConfigOf(nodetest.Start(t, node.Config{Insecure: true}).Connection())))
+		w.given(stream.Registry, registry.LogOpened{LogID: uuid.New(), Format: registry.Format, OpenedAt: w.call.ReceivedAt},
+			registry.OrganizationCreated{OrganizationID: uuid.New(), Name: "Annals"})
+		var err error
+		if metadata == "" {
+			_, err = w.store.Tombstone(t.Context(), stream.Registry, 1)
+		} else {
+			_, err = w.store.Append(t.Context(), "$$"+stream.Registry, eventstore.NoStream, []eventstore.Proposed{
+				{ID: uuid.New(), Type: eventstore.MetadataType, Data: []byte(metadata)},
+			})
+		}
+		runtest.Must(t, err)
+		if _, err := tenancy.LogID(t.Context(), w.log.Journal); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q in it", metadata, err, want)
 		}
 	}
 }

@@ -190,6 +190,11 @@ func wrongAnswer(req *http.Request, res *http.Response, body []byte) (wrong []st
 		res.Header.Get("X-Request-Id") == "" {
 		wrong = append(wrong, "it is an error without its envelope")
 	}
+	for _, inner := range []string{"SQLSTATE", "goroutine ", "datapoints."} {
+		if strings.Contains(string(body), inner) {
+			wrong = append(wrong, "it shows "+inner)
+		}
+	}
 	return wrong
 }
 
@@ -287,6 +292,7 @@ func TestHostileWorker_WrongAnswers(t *testing.T) {
 		"text":                        {status: 404, body: "not found", wrong: true},
 		"another status":              {status: 404, body: fmt.Sprintf(good, 400), wrong: true},
 		"no data":                     {status: 404, body: `{"code":"c","status":404,"debugMessage":"m"}`, wrong: true},
+		"words of the database":       {status: 400, body: `{"code":"c","status":400,"debugMessage":"SQLSTATE","data":{}}`, wrong: true},
 		"no id":                       {status: 404, noID: true, body: fmt.Sprintf(good, 404), wrong: true},
 		"head":                        {method: http.MethodHead, status: 404},
 		"not read as HTTP":            {status: 400, noID: true, body: "400 Bad Request"},

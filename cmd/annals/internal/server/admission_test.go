@@ -2,13 +2,11 @@ package server
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"math"
 	"net/http"
 	"os"
 	"path"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -52,24 +50,12 @@ func (q *heldQueue) WaitingByProject(context.Context, eventstore.Position, int) 
 	return map[uuid.UUID]int{}, nil
 }
 
-// secondProject creates a project, and returns its key.
-func (h *harness) secondProject(management string) string {
-	h.t.Helper()
-	var project struct{ Slug string }
-	h.must(management, http.MethodPost, api+"/projects", point{"name": "Second"}, &project)
-	var key struct{ Key string }
-	h.must(management, http.MethodPost, api+"/projects/"+project.Slug+"/keys", point{"name": "app"}, &key)
-	return key.Key
-}
-
 // projectOf returns the id of the project of a key.
 func (h *harness) projectOf(key string) uuid.UUID {
 	h.t.Helper()
 	var id uuid.UUID
-	if err := h.storage.db.QueryRow(h.t.Context(), `select p.id from access.projects p join access.keys k on k.project_id = p.id
-		where k.prefix = left($1, length(k.prefix))`, key).Scan(&id); err != nil {
-		h.t.Fatal(err)
-	}
+	runtest.Must(h.t, h.storage.db.QueryRow(h.t.Context(), `select p.id from access.projects p
+		join access.keys k on k.project_id = p.id where k.prefix = left($1, length(k.prefix))`, key).Scan(&id))
 	return id
 }
 
@@ -87,7 +73,7 @@ func TestAdmission_NeighbourOfABurst(t *testing.T) {
 	}
 	h.start()
 	own, management := h.keys()
-	neighbour := h.secondProject(management)
+	neighbour := h.newProject(management, "Second")
 	hook := h.createWebhook("", "default", webhook.Settings{ContentPath: "$.content"})
 	h.send(own, "/ingest", "completed", point{"id": "tea", "content": "Ana likes tea."})
 	project := h.projectOf(own)
@@ -121,30 +107,23 @@ func TestAdmission_NeighbourOfABurst(t *testing.T) {
 			t.Errorf("after the wait: status %d", status)
 		}
 	}
+	h.imports(own, neighbour)
 }
 
-// Clients in a closed loop with batches are never refused. During their import, single sends of the same project and of
-// another one, and what derives nothing, are never refused either. ANNALS_IMPORT_BATCHES sets how many batches of 1,000
-// each client sends.
-func TestAdmission_Import(t *testing.T) {
-	t.Parallel()
+// imports checks that clients in a closed loop with batches are never refused. During their import, single sends of the
+// same project and of another one, and what derives nothing, are never refused either. ANNALS_IMPORT_BATCHES sets how
+// many batches of 1,000 each client sends.
+func (h *harness) imports(own, neighbour string) {
+	t := h.t
+	t.Helper()
 	const clients = 8
 	batches, items := 2, 250
 	if text := os.Getenv("ANNALS_IMPORT_BATCHES"); text != "" {
 		n, err := strconv.Atoi(text)
-		if err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, err)
 		batches, items = n, 1000
 	}
-	h := newHarness(t)
-	h.arrange = waitForRoom
-	h.start()
-	own, management := h.keys()
-	neighbour := h.secondProject(management)
 	var importing, others sync.WaitGroup
-	var waited atomic.Bool
-	done, began := make(chan struct{}), time.Now()
 	for client := range clients {
 		importing.Go(func() {
 			for batch := range batches {
@@ -159,42 +138,24 @@ func TestAdmission_Import(t *testing.T) {
 			}
 		})
 	}
-	var mu sync.Mutex
-	times := map[string][]time.Duration{}
+	var done atomic.Bool
 	for name, key := range map[string]string{"own": own, "neighbour": neighbour} {
 		others.Go(func() {
-			for n := 0; ; n++ {
-				select {
-				case <-done:
-					return
-				default:
-				}
-				waited.Store(waited.Load() || h.backpressure.room.Waiting() > 0)
-				word, from := fmt.Sprintf("%sword%d", name, n), time.Now()
+			for n := 0; !done.Load(); n++ {
+				word := fmt.Sprintf("%sword%d", name, n)
 				h.must(key, http.MethodPost, api+"/ingest", point{"id": word, "content": "The code is " + word + "."}, nil)
 				runtest.Await(t, word+" is recalled", func() bool {
 					_, answer := h.call(key, http.MethodPost, api+"/recall", point{"query": word, "identity": "ana"})
 					return strings.Contains(string(answer), `"sourceId":"`+word+`"`) || t.Failed()
 				})
-				mu.Lock()
-				times[name] = append(times[name], time.Since(from))
-				mu.Unlock()
 				h.must(key, http.MethodPut, api+"/identities/ana", point{"traits": point{"n": strconv.Itoa(n)}}, nil)
 				h.must(key, http.MethodDelete, api+"/data-points/"+word, nil, nil)
 			}
 		})
 	}
 	importing.Wait()
-	took := time.Since(began)
-	close(done)
+	done.Store(true)
 	others.Wait()
-	for name, list := range times {
-		slices.Sort(list)
-		t.Logf("%s: %d single sends, recalled after %s at the median and %s at the 99th percentile", name, len(list),
-			list[len(list)/2], list[len(list)*99/100])
-	}
-	t.Logf("%d items in %s: %.0f a second; a batch waited: %t", clients*batches*items, took,
-		float64(clients*batches*items)/took.Seconds(), waited.Load())
 	if h.backpressure.room.Waiting() != 0 {
 		t.Error("a write waits after the end")
 	}
@@ -433,31 +394,6 @@ func TestRateLimits_EveryPlan(t *testing.T) {
 		if got := through(new(0), plan); got != -1 {
 			t.Errorf("%s, set to 0: %d calls come through", plan, got)
 		}
-	}
-}
-
-// TestServer_ChallengeNamesDocument follows the challenge of a call without a credential, as an
-// agent does.
-func TestServer_ChallengeNamesDocument(t *testing.T) {
-	h := newTenant(t)
-	header := h.fetch(http.MethodGet, h.urls.API+"/api/v1/usage", "", "").header
-	named, ok := strings.CutPrefix(header.Get("WWW-Authenticate"), `Bearer resource_metadata="`)
-	named = strings.TrimSuffix(named, `"`)
-	if !ok || named != h.urls.Console+auth.ResourcePath || h.urls.Console == h.urls.API {
-		t.Fatalf("challenge %q", header.Get("WWW-Authenticate"))
-	}
-	for _, url := range []string{named, h.urls.API + auth.ResourcePath} {
-		got := h.fetch(http.MethodGet, url, "", "")
-		var document auth.Resource
-		if err := json.Unmarshal([]byte(got.body), &document); err != nil || got.status != http.StatusOK {
-			t.Fatalf("%s: %d %s, %v", url, got.status, got.body, err)
-		}
-		if document.Resource != h.urls.API+"/api/v1" || fmt.Sprint(document.AuthorizationServers) != "["+h.urls.Auth+"]" {
-			t.Errorf("%s: %s", url, got.body)
-		}
-	}
-	if got := h.fetch(http.MethodGet, h.urls.Console+"/api/v1/usage", "", ""); got.status != http.StatusNotFound {
-		t.Errorf("the console's address serves the API: %d %s", got.status, got.body)
 	}
 }
 

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"io"
 	"net/http"
-	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -168,14 +167,8 @@ func (h *consoleHarness) checkBeforeTheFirstCheckpoint(organization uuid.UUID) {
 	if report.Finding != nil || report.Uncovered() == 0 || len(report.Trees) < 2 {
 		h.t.Errorf("before the first checkpoint: %+v", report)
 	}
-	page := h.as("admin").Ask(http.MethodGet, "/settings/audit", nil)
-	if page.Status != http.StatusOK || !strings.Contains(page.Body, "none yet") {
-		h.t.Errorf("the page before the first checkpoint: %d %.500s", page.Status, page.Body)
-	}
-	path := h.urls.API + api + "/audit/" + organization.String() + "/checkpoint"
-	if got := h.fetch(http.MethodGet, path, "", ""); got.status != http.StatusUnauthorized {
-		h.t.Errorf("without a key: %d", got.status)
-	}
+	h.get("admin", "/settings/audit").want(h.t, http.StatusOK, "none yet")
+	h.wants("", http.MethodGet, api+"/audit/"+organization.String()+"/checkpoint", nil, http.StatusUnauthorized, "")
 }
 
 // verifiedAudit verifies by the socket.
@@ -257,43 +250,23 @@ func (h *consoleHarness) checkAuditOfOperators(organization uuid.UUID, size int6
 // checkAuditPages opens the pages as an auditor, who may verify, and as others.
 func (h *consoleHarness) checkAuditPages(policy proof.Policy, send string) {
 	h.t.Helper()
-	auditor := h.as("auditor")
-	log := auditor.Ask(http.MethodGet, "/settings/audit", nil)
-	for _, want := range []string{"Verify now", "log annals/", "Without a checkpoint"} {
-		if log.Status != http.StatusOK || !strings.Contains(log.Body, want) {
-			h.t.Errorf("the page lacks %s: %d %.500s", want, log.Status, log.Body)
-		}
-	}
-	if strings.Contains(log.Body, "The deployment") {
+	const ok, log, project = http.StatusOK, "/settings/audit", "/p/default"
+	page := h.get("auditor", log).want(h.t, ok, "Verify now", "log annals/", "Without a checkpoint")
+	if strings.Contains(page.Body, "The deployment") {
 		h.t.Error("an auditor sees the tree of the deployment")
 	}
-	if owner := h.as("owner").Ask(http.MethodGet, "/settings/audit", nil); !strings.Contains(owner.Body, "The deployment") {
-		h.t.Error("an operator does not see the tree of the deployment")
-	}
-	sent := auditor.Ask(http.MethodPost, "/settings/audit/verify", url.Values{})
-	if sent.Status != http.StatusSeeOther {
-		h.t.Fatalf("a check is answered %d %.500s", sent.Status, sent.Body)
-	}
-	if shown := auditor.Ask(http.MethodGet, sent.Location, nil); !strings.Contains(shown.Body, "Nothing is wrong") {
-		h.t.Errorf("the result is %d %.1000s", shown.Status, shown.Body)
-	}
-	if got := h.as("write").Ask(http.MethodPost, "/settings/audit/verify", url.Values{}); got.Status != http.StatusForbidden {
-		h.t.Errorf("a member starts a check: %d", got.Status)
-	}
-	proofs := "/p/default/proofs?kind=ingestion&id=" + send
-	if page := auditor.Ask(http.MethodGet, proofs, nil); page.Status != http.StatusOK || !strings.Contains(page.Body, ".tlog-proof") {
-		h.t.Errorf("the proofs are %d %.500s", page.Status, page.Body)
-	}
-	verifyProofs(h.t, policy, []byte(auditor.Ask(http.MethodGet, proofs+"&format=zip", nil).Body))
+	h.get("owner", log).want(h.t, ok, "The deployment") // an operator
+	sent := h.submit("auditor", log+"/verify").want(h.t, http.StatusSeeOther)
+	h.get("auditor", sent.Location).want(h.t, ok, "Nothing is wrong")
+	h.submit("write", log+"/verify").want(h.t, http.StatusForbidden)
+	proofs := project + "/proofs?kind=ingestion&id=" + send
+	h.get("auditor", proofs).want(h.t, ok, ".tlog-proof")
+	verifyProofs(h.t, policy, []byte(h.get("auditor", proofs+"&format=zip").Body))
 	for _, none := range []string{"?kind=request&id=" + uuid.NewString(), "?kind=source&id=none", "?kind=x&id=y", ""} {
-		if page := auditor.Ask(http.MethodGet, "/p/default/proofs"+none, nil); page.Status != http.StatusOK {
-			h.t.Errorf("the proofs of nothing, %s, are %d %.500s", none, page.Status, page.Body)
-		}
+		h.get("auditor", project+"/proofs"+none).want(h.t, ok)
 	}
-	if page := auditor.Ask(http.MethodGet, "/p/default/sends/"+send, nil); !strings.Contains(page.Body, "kind=ingestion&amp;id="+send) {
-		h.t.Errorf("the page of a send has no proofs: %d", page.Status)
-	}
-	if page := h.as("read").Ask(http.MethodGet, "/p/default/sends/"+send, nil); strings.Contains(page.Body, "/proofs") {
+	h.get("auditor", project+"/sends/"+send).want(h.t, ok, "kind=ingestion&amp;id="+send)
+	if page := h.get("read", project+"/sends/"+send).want(h.t, ok); strings.Contains(page.Body, "/proofs") {
 		h.t.Error("a member sees a link to proofs")
 	}
 }

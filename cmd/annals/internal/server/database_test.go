@@ -20,7 +20,6 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/annals-project/annals/cmd/annals/internal/datafolder"
-	"github.com/annals-project/annals/cmd/annals/internal/operatorapi"
 	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/eventstore/esdb"
@@ -33,7 +32,6 @@ import (
 	"github.com/annals-project/annals/internal/pg/schemas"
 	"github.com/annals-project/annals/internal/projection"
 	"github.com/annals-project/annals/internal/runtest"
-	"github.com/annals-project/annals/projections/runner"
 )
 
 // newShared makes a service whose schemas in a database have a prefix.
@@ -46,7 +44,7 @@ func newShared(t *testing.T, url, prefix string) *harness {
 
 // databaseState is what a service has in its database: which schemas, the epochs of its leases, and rows that its calls
 // write.
-func databaseState(t *testing.T, db *pgxpool.Pool) map[string]string {
+func databaseState(t testing.TB, db *pgxpool.Pool) map[string]string {
 	t.Helper()
 	all := map[string]string{}
 	add := func(key, sql string, args ...any) {
@@ -83,18 +81,9 @@ func (h *harness) use(name string, time int) {
 		h.send(key, "/ingest", "completed", point{"id": fmt.Sprint(name, time, "-", i), "content": content})
 	}
 	h.must(key, http.MethodPost, api+"/data-points/delete", point{"ids": []string{fmt.Sprint(name, time, "-0")}}, nil)
-	if _, err := operatorapi.EraseNow.Call(h.t.Context(), operatorapi.Dial(h.dir), operatorapi.None{}); err != nil {
-		h.t.Error(err)
-	}
+	h.eraseNow()
 	h.finds(name, time)
-	for _, projection := range h.read.runtime.Names() {
-		err := operatorapi.Dial(h.dir).Rebuild(
-			h.t.Context(), projection, runner.RebuildOptions{}, func(runner.RebuildProgress) {},
-		)
-		if err != nil {
-			h.t.Errorf("rebuild %s: %v", projection, err)
-		}
-	}
+	h.rebuilds()
 	h.finds(name, time)
 }
 
@@ -173,56 +162,48 @@ func TestServer_SharedDatabase(t *testing.T) {
 	for name, h := range services {
 		h.finds(name, 2)
 	}
+	a.movesToAnotherPrefix(databases["alpha"], open)
 }
 
-// A service with another prefix goes on with the schemas if they are renamed, and begins with new ones otherwise.
-func TestServer_AnotherPrefix(t *testing.T) {
-	t.Parallel()
-	url := pgtest.URL(t)
-	h := newShared(t, url, "a_")
-	h.start()
-	h.use("alpha", 1)
+// movesToAnotherPrefix starts the service with another prefix: it goes on with the schemas if they are renamed, and
+// begins with new ones otherwise.
+func (h *harness) movesToAnotherPrefix(db *pgxpool.Pool, open func(prefix string) *pgxpool.Pool) {
+	t := h.t
+	t.Helper()
 	h.stop()
-	db, err := pg.OpenPool(t.Context(), url, pg.SchemaPrefix("a_"))
-	runtest.Must(t, err)
-	defer db.Close()
 	before := databaseState(t, db)
 	for _, name := range schemas.Names() {
 		if name == projection.Embeddings {
 			continue // without a model there is none
 		}
-		_, err := db.Exec(t.Context(), `alter schema `+name+` rename to b_`+name)
+		_, err := db.Exec(t.Context(), `alter schema `+name+` rename to d_`+name)
 		runtest.Must(t, err)
 	}
-	h.set = func(cfg *Config) { cfg.SchemaPrefix = "b_" }
+	h.set = func(cfg *Config) { cfg.SchemaPrefix = "d_" }
 	h.start()
-	h.finds("alpha", 1)
+	h.finds("alpha", 2)
 	renamed := databaseState(t, h.storage.db)
 	h.stop()
-	if want := strings.ReplaceAll(before["schemas"], " a_", " b_"); renamed["schemas"] != want {
+	if want := strings.ReplaceAll(before["schemas"], " a_", " d_"); renamed["schemas"] != want {
 		t.Errorf("schemas %s, want %s", renamed["schemas"], want)
 	}
 	if keys := renamed["ops.sealed_keys"]; keys != before["ops.sealed_keys"] || keys == "0" {
 		t.Errorf("%s sealed keys, want %s", keys, before["ops.sealed_keys"])
 	}
 
-	db, err = pg.OpenPool(t.Context(), url, pg.SchemaPrefix("b_"))
-	runtest.Must(t, err)
-	defer db.Close()
+	db = open("d_")
 	// A rebuild of the service left it when it had that prefix.
-	_, err = db.Exec(t.Context(), `create schema trace_old_7; `+ownership.MarkStatement("trace_old_7", h.storage.logID))
+	_, err := db.Exec(t.Context(), `create schema trace_old_7; `+ownership.MarkStatement("trace_old_7", h.storage.logID))
 	runtest.Must(t, err)
 	renamed = databaseState(t, db)
-	h.set = func(cfg *Config) { cfg.SchemaPrefix = "c_" }
+	h.set = func(cfg *Config) { cfg.SchemaPrefix = "e_" }
 	h.start()
-	h.finds("alpha", 1)
-	if _, err := operatorapi.EraseNow.Call(t.Context(), operatorapi.Dial(h.dir), operatorapi.None{}); err != nil {
-		t.Error(err)
-	}
+	h.finds("alpha", 2)
+	h.eraseNow()
 	if diff := cmp.Diff(renamed, databaseState(t, db)); diff != "" {
 		t.Errorf("what the old prefix names changes:\n%s", diff)
 	}
-	if oids := databaseState(t, h.storage.db)["schemas"]; !strings.Contains(oids, " c_ops ") || !strings.Contains(oids, " c_access ") {
+	if oids := databaseState(t, h.storage.db)["schemas"]; !strings.Contains(oids, " e_ops ") || !strings.Contains(oids, " e_access ") {
 		t.Errorf("schemas %s", oids)
 	}
 }
@@ -282,61 +263,30 @@ func (h *harness) database() *pgxpool.Pool {
 func TestServer_SchemasOfAnotherApplication(t *testing.T) {
 	unraced(t)
 	t.Parallel()
+	h := newHarness(t)
+	store := h.onNode()
+	before := ids(t, store)
+	h.postgres = pgtest.URL(t)
+	db := h.database()
 	for _, schema := range []string{"access", "usage", "directory_next", "trace_old_7"} {
-		t.Run(schema, func(t *testing.T) {
-			t.Parallel()
-			h := newHarness(t)
-			store := h.onNode()
-			before := ids(t, store)
-			h.postgres = pgtest.URL(t)
-			db := h.database()
-			_, err := db.Exec(t.Context(), `create schema `+schema+`; create table `+schema+`.customers (name text);
-				insert into `+schema+`.customers values ('Ana')`)
-			runtest.Must(t, err)
-			h.wantRefused(schema+" of the database is of another application", "use another database",
-				"ANNALS_POSTGRES_SCHEMA_PREFIX")
-			var n int
-			if err := db.QueryRow(t.Context(), `select count(*) from `+schema+`.customers`).Scan(&n); err != nil || n != 1 {
-				t.Errorf("%d customers, %v", n, err)
-			}
-			if added(t, store, before) {
-				t.Error("the log was begun")
-			}
-			if !(datafolder.Folder{Dir: h.dir}).IsNew() {
-				t.Error("keys were written")
-			}
-		})
+		_, err := db.Exec(t.Context(), `create schema `+schema+`; create table `+schema+`.customers (name text);
+			insert into `+schema+`.customers values ('Ana')`)
+		runtest.Must(t, err)
+		h.wantRefused(schema+" of the database is of another application", "use another database",
+			"ANNALS_POSTGRES_SCHEMA_PREFIX")
+		var n int
+		if err := db.QueryRow(t.Context(), `select count(*) from `+schema+`.customers`).Scan(&n); err != nil || n != 1 {
+			t.Errorf("%d customers, %v", n, err)
+		}
+		_, err = db.Exec(t.Context(), `drop schema `+schema+` cascade`)
+		runtest.Must(t, err)
 	}
-}
-
-// Two logs never share a database: what the calls of one cost stays counted.
-func TestServer_DatabaseOfAnotherLog(t *testing.T) {
-	unraced(t)
-	t.Parallel()
-	a := newHarness(t)
-	a.start()
-	a.stop()
-	db := a.database()
-	_, err := db.Exec(t.Context(), `insert into ops.charges
-			(project_id, month, flush_id, organization_id, recalls, recall_tenths, since)
-		values (gen_random_uuid(), '2026-11', $1, gen_random_uuid(), 40, 40, now() - interval '1 day')`, uuid.Nil)
-	runtest.Must(t, err)
-	b := newHarness(t)
-	store := b.onNode()
-	b.start() // on a database of its own
-	b.stop()
-	b.postgres = a.postgres
-	before, folder := ids(t, store), b.files()
-	b.wantRefused("of the database is of log ", "and the event store holds log ", "use another database")
-	if added(t, store, before) || b.files() != folder {
-		t.Error("something was written to the log or the data folder")
+	if added(t, store, before) {
+		t.Error("the log was begun")
 	}
-	var recalls int
-	err = db.QueryRow(t.Context(), `select sum(recalls) from ops.charges`).Scan(&recalls)
-	if err != nil || recalls != 40 {
-		t.Errorf("%d recalls are counted, %v", recalls, err)
+	if !(datafolder.Folder{Dir: h.dir}).IsNew() {
+		t.Error("keys were written")
 	}
-	a.start()
 }
 
 // files are the names and sizes of the small files of the data folder.
@@ -356,60 +306,15 @@ func (h *harness) files() string {
 }
 
 // What somebody did to the event store, or another one at its address, is refused in its own words, and nothing is
-// written there.
-func TestServer_EventStoreThatLacksTheLog(t *testing.T) {
-	unraced(t)
-	t.Parallel()
-	bound := func(fields string) func(*harness, *esdb.Store) {
-		return func(h *harness, store *esdb.Store) {
-			_, err := store.Append(h.t.Context(), "$$"+stream.Registry, eventstore.NoStream, []eventstore.Proposed{
-				{ID: uuid.New(), Type: eventstore.MetadataType, Data: []byte(fields)},
-			})
-			runtest.Must(h.t, err)
-		}
-	}
-	for name, c := range map[string]struct {
-		damage func(*harness, *esdb.Store)
-		words  []string
-	}{
-		"registry bounded":      {bound(`{"$maxCount":1}`), []string{"lacks its first events and begins at 3"}},
-		"registry truncated":    {bound(`{"$tb":2}`), []string{"lacks its first events and begins at 2"}},
-		"registry soft-deleted": {bound(`{"$tb":9223372036854775807}`), []string{"has no event, and its metadata has $tb"}},
-		"registry tombstoned": {func(h *harness, store *esdb.Store) {
-			last, _, err := store.ReadLast(h.t.Context(), stream.Registry)
-			runtest.Must(h.t, err)
-			_, err = store.Tombstone(h.t.Context(), stream.Registry, last.Revision)
-			runtest.Must(h.t, err)
-		}, []string{"with which the log begins, was deleted"}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			h := newHarness(t)
-			store := h.onNode()
-			h.start()
-			h.stop()
-			c.damage(h, store)
-			before, folder := ids(t, store), h.files()
-			h.wantRefused(append(c.words, "ANNALS_EVENTSTORE")...)
-			// Also where nothing but the store shows it.
-			other := newHarness(t)
-			other.set = h.set
-			other.wantRefused(c.words...)
-			if added(t, store, before) || h.files() != folder {
-				t.Error("something was written")
-			}
-		})
-	}
-}
-
-func TestServer_EmptyEventStore(t *testing.T) {
+// written there. Two logs never share a database: what the calls of one cost stays counted.
+func TestServer_AnotherEventStore(t *testing.T) {
 	unraced(t)
 	t.Parallel()
 	h := newHarness(t)
 	h.onNode()
 	h.start()
 	h.stop()
-	logged := func(store *esdb.Store, name string, words ...string) {
+	refused := func(h *harness, store *esdb.Store, name string, words ...string) {
 		t.Helper()
 		before, folder := ids(t, store), h.files()
 		h.wantRefused(words...)
@@ -417,34 +322,54 @@ func TestServer_EmptyEventStore(t *testing.T) {
 			t.Errorf("%s: something was written", name)
 		}
 	}
+	filled, db := h.postgres, h.database()
+	_, err := db.Exec(t.Context(), `insert into ops.charges
+			(project_id, month, flush_id, organization_id, recalls, recall_tenths, since)
+		values (gen_random_uuid(), '2026-11', $1, gen_random_uuid(), 40, 40, now() - interval '1 day')`, uuid.Nil)
+	runtest.Must(t, err)
+	other := newHarness(t)
+	store := other.onNode()
+	other.start() // on a database of its own
+	other.stop()
+	other.postgres = filled
+	const another, held = "of the database is of log ", "and the event store holds log "
+	refused(other, store, "another database beside its folder", another, held, "use another database")
+	var recalls int
+	err = db.QueryRow(t.Context(), `select sum(recalls) from ops.charges`).Scan(&recalls)
+	if err != nil || recalls != 40 {
+		t.Errorf("%d recalls are counted, %v", recalls, err)
+	}
+	h.start()
+	h.stop()
+
 	empty := h.onNode()
-	logged(empty, "beside all", "the event store is empty, and data folder ")
-	filled := h.postgres
+	refused(h, empty, "beside all", "the event store is empty, and data folder ")
 	h.postgres = pgtest.URL(t)
-	logged(empty, "beside the data folder", "the event store is empty, and data folder ")
+	refused(h, empty, "beside the data folder", "the event store is empty, and data folder ")
 	runtest.Must(t, os.Remove(filepath.Join(h.dir, datafolder.LogIDFile))) // as an earlier version left it
 	values := h.credentials()
 	values[datafolder.OwnerEmailName] = "ana@acme.example"
 	runtest.Must(t, datafolder.WriteCredentials(h.dir, values))
-	logged(empty, "beside the credentials", "the event store is empty, and ", "has the owner of an organization")
+	refused(h, empty, "beside the credentials", "the event store is empty, and ", "has the owner of an organization")
 	h.postgres, h.dir = filled, filepath.Join(t.TempDir(), "new")
 	runtest.Must(t, os.Mkdir(h.dir, 0o700))
-	logged(empty, "beside the tables", "the event store is empty, and schema ", "of the database is of log ")
-
-	other := newHarness(t)
-	store := other.onNode()
-	other.start()
-	other.stop()
+	refused(h, empty, "beside the tables", "the event store is empty, and schema ", another)
 	h.set = other.set
-	logged(store, "another log beside the tables", "and the event store holds log ")
+	refused(h, store, "another log beside the tables", held)
+
+	_, err = store.Append(t.Context(), "$$"+stream.Registry, eventstore.NoStream, []eventstore.Proposed{
+		{ID: uuid.New(), Type: eventstore.MetadataType, Data: []byte(`{"$tb":2}`)},
+	})
+	runtest.Must(t, err)
+	h.postgres = pgtest.URL(t) // nothing but the store shows it
+	refused(h, store, "its beginning is gone", "lacks its first events and begins at 2", "ANNALS_EVENTSTORE")
 }
 
 // A service starts for the first time through a PgBouncer, takes sends, recalls and erases, in each mode that is
-// supported, whether or not its address chooses how statements are sent.
+// supported (session mode below), whether or not its address chooses how statements are sent.
 func TestPooler_Modes(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ mode, setting string }{
-		"session":                           {pgtest.SessionMode, "application_name=annals"},
 		"transaction":                       {pgtest.TransactionMode, "application_name=annals"},
 		"transaction, statements described": {pgtest.TransactionMode, "default_query_exec_mode=cache_describe"},
 	} {
@@ -453,12 +378,7 @@ func TestPooler_Modes(t *testing.T) {
 			h := newHarness(t)
 			h.postgres = pgtest.With(pgtest.NewBouncer(t, pgtest.URL(t), c.mode).URL(), c.setting)
 			h.start()
-			key, _ := h.keys()
-			h.sendTeaAndRecall()
-			h.must(key, http.MethodDelete, api+"/data-points/a", nil, nil)
-			if done, err := h.background.finisher.EraseNow(t.Context()); err != nil || done.Left.Deletions > 0 {
-				t.Errorf("erase: %+v, %v", done, err)
-			}
+			h.sendsAndErases()
 		})
 	}
 }
@@ -480,7 +400,7 @@ func TestPooler_ModeChanges(t *testing.T) {
 	h.postgres = pooler.URL()
 	h.start()
 	key, _ := h.keys()
-	h.sendTeaAndRecall()
+	h.sendsAndErases()
 	var sent []string
 	for n, mode := range []string{pgtest.TransactionMode, pgtest.SessionMode, pgtest.TransactionMode} {
 		var sending sync.WaitGroup

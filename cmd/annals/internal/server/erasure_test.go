@@ -25,7 +25,6 @@ import (
 	"github.com/annals-project/annals/eventstore/node/clustertest"
 	"github.com/annals-project/annals/eventstore/node/nodetest"
 	"github.com/annals-project/annals/internal/runtest"
-	"github.com/annals-project/annals/internal/work"
 	"github.com/annals-project/annals/projections/export"
 )
 
@@ -99,57 +98,6 @@ func (h *harness) awaitErased(begun operatorapi.PersonErasureID) (s erasing.Pers
 		return s.Phase == erasure.Done
 	})
 	return s
-}
-
-// Nobody watches, and the service ends in the middle: the next one goes on. No event names the person.
-func TestErasePerson_GoesOnAfterARestart(t *testing.T) {
-	unraced(t)
-	t.Parallel()
-	const name = "quokka@example.com"
-	h := newHarness(t)
-	mayPurge := false
-	h.arrange = func(s *Server) {
-		if !mayPurge {
-			s.background.finisher.Eraser.HasIndex = func() bool { return false }
-		}
-	}
-	h.start()
-	own, _ := h.keys()
-	h.send(own, "/ingest", "completed", point{"id": "mine", "content": "I like tea.", "identity": name})
-	h.send(own, "/ingest", "completed", point{"id": "of bo", "content": "Bo likes tea.", "identity": "bo"})
-	h.must(own, http.MethodPut, api+"/identities/"+name, point{"traits": point{"city": "Lisbon"}}, nil)
-	in := operatorapi.PersonRequest{Target: h.target(""), Project: "default", Identity: name}
-	begun, err := operatorapi.ErasePerson.Call(t.Context(), operatorapi.Dial(h.dir), in)
-	if err != nil {
-		t.Fatal(err)
-	}
-	runtest.Await(t, "the person is forgotten", func() bool { return h.count("erasure.person-forgotten.v1") == 1 })
-	h.wants(own, http.MethodGet, api+"/identities/"+name, nil, http.StatusNotFound, "")
-	if h.count("erasure.purged.v1") != 0 {
-		t.Error("the disk is purged already")
-	}
-	h.stop()
-	mayPurge = true
-	h.start()
-	s := h.awaitErased(begun)
-	if len(s.Receipts) != 1 || s.Receipts[0].DataPoints != 1 || !s.Record || !s.Called || s.Uncleaned != 0 ||
-		s.Erased == nil || s.Erased.Store != "scavenged" || s.Erased.Left != (work.Open{}) {
-		t.Errorf("erased: %+v, %+v", s, s.Erased)
-	}
-	if n := h.count("erasure.data-points-deleted.v1"); n != 1 {
-		t.Errorf("%d deletions are recorded", n)
-	}
-	for _, e := range h.events() {
-		if strings.Contains(string(e.Data)+string(e.Meta), name) {
-			t.Errorf("%s of %s names the person: %s", e.Type, e.Stream, e.Data)
-		}
-	}
-	var kept int
-	if err := h.storage.db.QueryRow(t.Context(), `select count(*) from ops.person_erasures`).Scan(&kept); err != nil || kept > 0 {
-		t.Errorf("%d names are kept, %v", kept, err)
-	}
-	h.wants(own, http.MethodDelete, api+"/data-points/mine", nil, http.StatusNotFound, "data-point-not-found")
-	h.wants(own, http.MethodDelete, api+"/data-points/of%20bo", nil, http.StatusAccepted, "")
 }
 
 // newGuardedHarness is a harness over an event store that can deny its user rights.

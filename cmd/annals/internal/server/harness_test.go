@@ -1,7 +1,6 @@
 package server
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -27,6 +26,7 @@ import (
 	"github.com/annals-project/annals/internal/pg/pgtest"
 	"github.com/annals-project/annals/internal/runtest"
 	"github.com/annals-project/annals/internal/tenants"
+	"github.com/annals-project/annals/projections/runner"
 )
 
 // harness is a service in this process, whose parts a test can reach.
@@ -160,8 +160,7 @@ func (h *harness) start() {
 	}
 }
 
-// call makes a request and returns its status and body. It does not end the test, so that any
-// goroutine may call it.
+// call makes a request and returns its status and body. Any goroutine may call it.
 func (h *harness) call(key, method, path string, body any, headers ...string) (int, []byte) {
 	h.t.Helper()
 	status, _, answer := h.callWithHeader(key, method, path, body, headers...)
@@ -171,42 +170,19 @@ func (h *harness) call(key, method, path string, body any, headers ...string) (i
 // callWithHeader is call with the headers of the answer.
 func (h *harness) callWithHeader(
 	key, method, path string, body any, headers ...string,
-) (status int, header http.Header, answer []byte) {
+) (status int, header http.Header, text []byte) {
 	h.t.Helper()
-	var text []byte
 	if body != nil {
 		var err error
 		if text, err = json.Marshal(body); err != nil {
 			h.t.Error(err)
 		}
 	}
-	req, err := http.NewRequestWithContext(context.WithoutCancel(h.t.Context()), method, h.urls.API+path,
-		bytes.NewReader(text))
-	if err != nil {
-		h.t.Error(err)
-		return 0, nil, nil
-	}
-	req.Header.Set("Authorization", "Bearer "+key)
-	if body != nil {
-		req.Header.Set("Content-Type", "application/json")
-	}
-	for i := 0; i < len(headers); i += 2 {
-		req.Header.Set(headers[i], headers[i+1])
-	}
-	res, err := http.DefaultClient.Do(req)
-	if err != nil {
-		h.t.Errorf("%s %s: %v", method, path, err)
-		return 0, nil, nil
-	}
-	defer func() { _ = res.Body.Close() }()
-	answer, err = io.ReadAll(res.Body)
-	if err != nil {
-		h.t.Errorf("%s %s: %v", method, path, err)
-	}
-	if path == api+"/recall" && res.StatusCode == http.StatusOK {
+	got := h.fetch(method, h.urls.API+path, key, string(text), headers...)
+	if path == api+"/recall" && got.status == http.StatusOK {
 		h.recalled.add(key)
 	}
-	return res.StatusCode, res.Header, answer
+	return got.status, got.header, []byte(got.body)
 }
 
 // must makes a request that has to succeed, and decodes the answer into out.
@@ -232,12 +208,14 @@ type answer struct {
 	body    string
 }
 
-// fetch makes a request, with a key if there is one, and returns the answer whatever it is.
-func (h *harness) fetch(method, url, key, body string) answer {
+// fetch makes a request, with a key if there is one, and returns the answer whatever it is. A body is JSON unless a
+// header has another type. Any goroutine may call it.
+func (h *harness) fetch(method, url, key, body string, headers ...string) answer {
 	h.t.Helper()
-	req, err := http.NewRequestWithContext(h.t.Context(), method, url, strings.NewReader(body))
+	req, err := http.NewRequestWithContext(context.WithoutCancel(h.t.Context()), method, url, strings.NewReader(body))
 	if err != nil {
-		h.t.Fatal(err)
+		h.t.Error(err)
+		return answer{}
 	}
 	if key != "" {
 		req.Header.Set("Authorization", "Bearer "+key)
@@ -245,16 +223,41 @@ func (h *harness) fetch(method, url, key, body string) answer {
 	if body != "" {
 		req.Header.Set("Content-Type", "application/json")
 	}
+	for i := 0; i < len(headers); i += 2 {
+		req.Header.Set(headers[i], headers[i+1])
+	}
 	res, err := http.DefaultClient.Do(req)
 	if err != nil {
-		h.t.Fatal(err)
+		h.t.Errorf("%s %s: %v", method, url, err)
+		return answer{request: req}
 	}
 	defer func() { _ = res.Body.Close() }()
 	text, err := io.ReadAll(res.Body)
 	if err != nil {
-		h.t.Fatal(err)
+		h.t.Errorf("%s %s: %v", method, url, err)
 	}
 	return answer{req, res.StatusCode, res.Header, string(text)}
+}
+
+// eraseNow erases what is deleted, as an operator does.
+func (h *harness) eraseNow() {
+	h.t.Helper()
+	if _, err := operatorapi.EraseNow.Call(h.t.Context(), operatorapi.Dial(h.dir), operatorapi.None{}); err != nil {
+		h.t.Error(err)
+	}
+}
+
+// rebuilds rebuilds every projection of the running service.
+func (h *harness) rebuilds() {
+	h.t.Helper()
+	for _, name := range h.read.runtime.Names() {
+		err := operatorapi.Dial(h.dir).Rebuild(
+			h.t.Context(), name, runner.RebuildOptions{}, func(runner.RebuildProgress) {},
+		)
+		if err != nil {
+			h.t.Errorf("rebuild %s: %v", name, err)
+		}
+	}
 }
 
 // sendTeaAndRecall sends one text and recalls it, with the key of the first project.

@@ -20,7 +20,6 @@ import (
 	client "github.com/annals-project/annals/client"
 	"github.com/annals-project/annals/domain/ingestion"
 	"github.com/annals-project/annals/internal/condition"
-	"github.com/annals-project/annals/internal/pg"
 	"github.com/annals-project/annals/internal/pg/pgtest"
 	"github.com/annals-project/annals/internal/runtest"
 	"github.com/annals-project/annals/projections/recallindex"
@@ -77,7 +76,9 @@ func TestServer_OperationRoutesShareOneReading(t *testing.T) {
 		t.Error("a second later the database is not read")
 	}
 	h.stopIsNotHidden()
+	h.sendTeaAndRecall()
 	h.allConnectionsInUse(pass)
+	h.worksWithoutCalls(pass)
 }
 
 // stopIsNotHidden checks that a stop is shown at once, whatever is remembered.
@@ -112,37 +113,8 @@ func (h *harness) allConnectionsInUse(pass func(time.Duration)) {
 	}
 }
 
-// A database that is lost is named on the API's address, and neither described there.
-func TestServer_LostPostgresIsNotDescribed(t *testing.T) {
-	t.Parallel()
-	h := newHarness(t)
-	h.arrange = func(s *Server) {
-		lost, err := pg.NewPool(t.Context(), "postgres://hiddenuser:hiddenword@127.0.0.1:1/hiddendb")
-		runtest.Must(t, err)
-		s.storage.checks.Close()
-		s.storage.checks = lost
-	}
-	h.start()
-	got := h.readyz()
-	if got.status != http.StatusServiceUnavailable || !strings.Contains(got.body, `{"part":"postgres","reason":"it does not answer","since":"`) {
-		t.Errorf("readyz: %d %s", got.status, got.body)
-	}
-	for _, text := range []string{"hidden", "127.0.0.1", "dial", "connect", "cause"} {
-		if strings.Contains(got.body, text) {
-			t.Errorf("readyz shows %q: %s", text, got.body)
-		}
-	}
-	causes := ""
-	for _, part := range h.health.conditions(t.Context()).NotReady(true) {
-		causes += part.Cause
-	}
-	if !strings.Contains(causes, "127.0.0.1:1") {
-		t.Errorf("the causes for operators are %q", causes)
-	}
-}
-
 // While Postgres does not answer, it comes first, one part names what waits for it, and no share of the log is shown:
-// how far the projections are is not known.
+// how far the projections are is not known. Why it does not answer is for operators.
 func TestServer_LostPostgresComesBeforeItsEffects(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
@@ -178,6 +150,18 @@ func TestServer_LostPostgresComesBeforeItsEffects(t *testing.T) {
 	}
 	if metrics := h.metrics(); strings.Contains(metrics, "annals_projection_lag{") {
 		t.Errorf("a lag is shown: %s", metrics)
+	}
+	for _, text := range []string{"127.0.0.1", "dial", "connect", "cause"} {
+		if strings.Contains(got, text) {
+			t.Errorf("readyz shows %q: %s", text, got)
+		}
+	}
+	causes := ""
+	for _, part := range h.health.conditions(t.Context()).NotReady(true) {
+		causes += part.Cause
+	}
+	if !strings.Contains(causes, "127.0.0.1:") {
+		t.Errorf("the causes for operators are %q", causes)
 	}
 }
 
@@ -429,6 +413,11 @@ func TestServer_WrongKeyOfModel(t *testing.T) {
 	awaitText("a metric shows it", h.metrics, `annals_server_up{server="model"} 0`,
 		`annals_sends_failed_total{code="content-rejected"} 0`)
 
+	const public = "the model that derives memory cannot be used: check ANNALS_MODEL_KEY; the log has the cause"
+	if got := h.remarks(false).ServersDown; !slices.Equal(got, []string{public}) {
+		t.Errorf("anybody reads %q", got)
+	}
+
 	key, _ := h.keys()
 	h.send(key, "/ingest", "failed", point{"id": "a", "content": "Ana likes tea."})
 	awaitText("the failed send is logged", log.String, "sends failed", "code=content-rejected")
@@ -441,21 +430,6 @@ func TestServer_WrongKeyOfModel(t *testing.T) {
 	h.send(key, "/ingest", "completed", point{"id": "b", "content": "Bo likes tea."})
 	awaitText("the log says that it works", log.String, "a server is reachable again")
 	awaitText("the metric shows it", h.metrics, `annals_server_up{server="model"} 1`)
-}
-
-// Anybody reads that sends fail on the address of the API, and not why.
-func TestRemarks_AreShortInPublic(t *testing.T) {
-	t.Parallel()
-	h := newHarness(t)
-	h.set = func(cfg *Config) { cfg.Model.URL, cfg.Model.Name = "http://127.0.0.1:1/v1", "small" }
-	h.start()
-	runtest.Await(t, "the model is shown", func() bool { return len(h.remarks(false).ServersDown) == 1 })
-	if got := h.readyz().body; !strings.Contains(got, `"the model that derives memory cannot be used: check ANNALS_MODEL_URL; the log has the cause"`) {
-		t.Errorf("readyz: %s", got)
-	}
-	if got := h.remarks(true).ServersDown[0]; !strings.Contains(got, "(ANNALS_MODEL_URL)") {
-		t.Errorf("operators read %q", got)
-	}
 }
 
 // Failed sends of a code are logged once a minute, with how many there were.

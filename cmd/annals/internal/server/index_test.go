@@ -19,7 +19,6 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/annals-project/annals/cmd/annals/internal/datafolder"
-	"github.com/annals-project/annals/cmd/annals/internal/operatorapi"
 	"github.com/annals-project/annals/internal/runtest"
 	"github.com/annals-project/annals/projections/access"
 	"github.com/annals-project/annals/projections/embeddings"
@@ -57,11 +56,8 @@ func TestServer_IndexIncomplete(t *testing.T) {
 	if status, body := recall(); status != http.StatusServiceUnavailable {
 		t.Errorf("recall answers %d %s before the index is whole", status, body)
 	}
-	var receipt struct {
-		IngestionID string `json:"ingestionId"`
-	}
-	h.must(key, http.MethodPost, api+"/ingest", point{"id": "b", "content": "Bo grows hellebore."}, &receipt)
-	h.must(key, http.MethodGet, api+"/ingest/"+receipt.IngestionID, nil, nil)
+	sent, _ := h.sendOnce(key, "/ingest", http.StatusAccepted, point{"id": "b", "content": "Bo grows hellebore."})
+	h.must(key, http.MethodGet, api+"/ingest/"+sent, nil, nil)
 	h.must(key, http.MethodDelete, api+"/data-points/a", nil, nil)
 	h.must(key, http.MethodGet, api+"/identities", nil, nil)
 	if why := h.remarks(true).RecallElsewhere; !strings.Contains(why, "being built") {
@@ -245,21 +241,14 @@ func TestServer_Embeddings(t *testing.T) {
 	}
 	first := func(query string) string {
 		t.Helper()
-		var page struct {
-			Results []struct{ Sources []struct{ SourceID string } }
+		if list := h.sources(key, query, "bo"); len(list) > 0 {
+			return list[0].SourceID
 		}
-		h.must(key, http.MethodPost, api+"/recall", point{"query": query, "identity": "bo"}, &page)
-		if len(page.Results) == 0 {
-			return ""
-		}
-		return page.Results[0].Sources[0].SourceID
+		return ""
 	}
 	rows := func(where string) (n int) {
 		t.Helper()
-		query := "select count(*) from embeddings.points where " + where
-		if err := h.storage.db.QueryRow(t.Context(), query).Scan(&n); err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, h.storage.db.QueryRow(t.Context(), "select count(*) from embeddings.points where "+where).Scan(&n))
 		return n
 	}
 	runtest.Await(h.t, "both are embedded", func() bool { return rows("model = 'small'") == 2 })
@@ -268,14 +257,7 @@ func TestServer_Embeddings(t *testing.T) {
 	}
 	// A replay does not call the endpoint.
 	indexed := m.indexed.Load()
-	for _, name := range h.read.runtime.Names() {
-		err := operatorapi.Dial(h.dir).Rebuild(
-			t.Context(), name, runner.RebuildOptions{}, func(runner.RebuildProgress) {},
-		)
-		if err != nil {
-			t.Errorf("rebuild %s: %v", name, err)
-		}
-	}
+	h.rebuilds()
 	if got := first("vehicle"); got != "blue" || rows("model = 'small'") != 2 {
 		t.Errorf("after the rebuild: %q", got)
 	}
@@ -329,22 +311,12 @@ func TestServer_Embeddings(t *testing.T) {
 	}
 
 	// A deleted data point leaves no vector.
-	if status, body := h.call(key, http.MethodPost, api+"/data-points/delete",
-		point{"ids": []string{"blue"}}); status/100 != 2 {
-		t.Fatalf("delete: %d %s", status, body)
-	}
-	if _, err := operatorapi.EraseNow.Call(t.Context(), operatorapi.Dial(h.dir), operatorapi.None{}); err != nil {
-		t.Fatal(err)
-	}
+	h.must(key, http.MethodDelete, api+"/data-points/blue", nil, nil)
+	h.eraseNow()
 	if rows("true") != 3 || first("blue vehicle") == "blue" {
 		t.Errorf("%d rows after the deletion", rows("true"))
 	}
-	vectors := 0
-	for _, e := range h.events() {
-		if e.Type == "memory.embedded.v1" {
-			vectors++
-		}
-	}
+	vectors := h.count("memory.embedded.v1")
 	if vectors == 0 || vectors > 6 {
 		t.Errorf("%d events of vectors are left, of three data points", vectors)
 	}

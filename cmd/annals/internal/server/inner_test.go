@@ -15,12 +15,13 @@ import (
 
 // loggedCall is what the request log returns of a call.
 type loggedCall struct {
-	Endpoint, Path, Outcome string
-	Key                     struct{ Name, Prefix string }
-	Identity                *string
-	Webhook                 *struct {
-		EventID, Verdict, DroppedBy string
-		Test                        bool
+	Endpoint, Path, Outcome, Verdict, IngestionID string
+	Status                                        int
+	Key                                           struct{ Name, Prefix string }
+	Identity                                      *string
+	Webhook                                       *struct {
+		ID, Name, EventID, Verdict, DroppedBy string
+		Test                                  bool
 	}
 	Payload *struct{ Request, Response string }
 }

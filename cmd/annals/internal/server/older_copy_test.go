@@ -2,7 +2,6 @@ package server
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"net/http"
 	"os"
@@ -232,15 +231,47 @@ func (h *harness) acceptOlderCopy() {
 	runtest.Must(h.t, local.Close())
 }
 
-// A newer copy that is put back lets the service go on after a restart.
-func TestServer_NewerCopyIsPutBack(t *testing.T) {
+// A log that was restarted, and whose head is an event of the system, is the same log. Meanwhile a read that needs the
+// log answers 503, so that a client tries again. A newer copy that is put back lets the service go on after a restart.
+func TestServer_RestartsOfTheStore(t *testing.T) {
 	t.Parallel()
 	h, log := newReplaceableHarness(t)
 	h.start()
-	key, _ := h.keys()
-	h.awaitPoints(key, h.sendAll(key, "kept-", 3))
+	key, management := h.keys()
+	id := h.send(key, "/ingest", "completed", point{"id": "a", "content": "Ana likes tea of a.", "identity": "ana"})
+	runtest.Await(t, "the directory has the author", func() bool {
+		status, _ := h.call(key, http.MethodGet, api+"/identities/ana", nil)
+		return status == http.StatusOK
+	})
+	paths := append(h.tracePaths(key),
+		api+"/ingest/"+id, api+"/ingest/01a22229-6d44-79cf-b05c-c1ff71a76b40",
+		api+"/identities", api+"/identities/ana", api+"/audiences", api+"/audiences/project",
+	)
+	all := []string{"a"}
+	for i := range 3 {
+		acknowledged := h.sendAll(key, fmt.Sprint("round-", i, "-"), 3)
+		if len(acknowledged) != 3 {
+			t.Errorf("round %d: %v", i, acknowledged)
+		}
+		all = append(all, acknowledged...)
+		log.restart(func() {
+			if i > 0 {
+				return
+			}
+			for _, path := range paths {
+				status, answer := h.call(key, http.MethodGet, path, nil)
+				if status != http.StatusServiceUnavailable && status != http.StatusOK {
+					t.Errorf("%s: %d %s", path, status, answer)
+				}
+			}
+			h.wants(management, http.MethodGet, api+"/usage", nil, http.StatusServiceUnavailable, "")
+		})
+	}
+	h.awaitPoints(key, all)
+	runtest.Await(t, "the service is ready", func() bool { return h.readyz().status == http.StatusOK })
+
 	older := log.keep()
-	all := h.sendAll(key, "newer-", 5)
+	all = append(all, h.sendAll(key, "newer-", 5)...)
 	h.awaitPoints(key, all)
 	newer := log.keep()
 	older()
@@ -250,27 +281,4 @@ func TestServer_NewerCopyIsPutBack(t *testing.T) {
 	h.start()
 	h.awaitPoints(key, all)
 	h.awaitPoints(key, h.sendAll(key, "after-", 3))
-}
-
-// A log that was restarted, and whose head is an event of the system, is the same log.
-func TestServer_OrdinaryRestartsOfTheStore(t *testing.T) {
-	t.Parallel()
-	h, log := newReplaceableHarness(t)
-	h.start()
-	key, _ := h.keys()
-	var all []string
-	for i := range 3 {
-		acknowledged := h.sendAll(key, fmt.Sprint("round-", i, "-"), 3)
-		if len(acknowledged) != 3 {
-			t.Errorf("round %d: %v", i, acknowledged)
-		}
-		all = append(all, acknowledged...)
-		log.restart(func() {})
-	}
-	h.awaitPoints(key, all)
-	var got struct{ Status string }
-	if err := json.Unmarshal([]byte(h.readyz().body), &got); err != nil {
-		t.Error(err)
-	}
-	runtest.Await(t, "the service is ready", func() bool { return h.readyz().status == http.StatusOK })
 }

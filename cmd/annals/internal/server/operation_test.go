@@ -168,38 +168,27 @@ func metricRows(t *testing.T) map[string]metricRow {
 	return rows
 }
 
-// While calls use all of their connections, background work continues: leases are renewed, events
-// are applied, counted recalls are appended to the log, and pending erasures are found.
-func TestServer_CallsUseAllTheirConnections(t *testing.T) {
-	h := newHarness(t)
-	h.start()
-	h.sendTeaAndRecall()
-	for range callConnections {
-		conn, err := h.storage.db.Acquire(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(conn.Release)
-	}
+// worksWithoutCalls checks that background work continues while calls use all of their connections: leases are renewed,
+// events are applied, counted recalls are appended to the log, and pending erasures are found.
+func (h *harness) worksWithoutCalls(pass func(time.Duration)) {
+	t := h.t
+	t.Helper()
 	none, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
 	if err := h.storage.db.Ping(none); err == nil {
 		t.Fatal("a connection for calls is left")
 	}
-
 	turns := func() map[string]time.Time {
 		until := map[string]time.Time{}
 		for _, name := range h.read.runtime.Names() {
 			var at time.Time
-			if err := h.storage.work.QueryRow(t.Context(), `select until from `+name+`.checkpoint`).Scan(&at); err != nil {
-				t.Fatal(err)
-			}
+			runtest.Must(t, h.storage.work.QueryRow(t.Context(), `select until from `+name+`.checkpoint`).Scan(&at))
 			until[name] = at
 		}
 		return until
 	}
 	before := turns()
-	runtest.Await(h.t, "every turn is prolonged", func() bool {
+	runtest.Await(t, "every turn is prolonged", func() bool {
 		for name, until := range turns() {
 			if !until.After(before[name]) {
 				return false
@@ -211,15 +200,14 @@ func TestServer_CallsUseAllTheirConnections(t *testing.T) {
 		t.Errorf("recalls are not taken to the log: %v", err)
 	}
 	head, err := h.storage.store.Head(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	if err := h.read.runtime.BackgroundWaiter().Wait(t.Context(), head, datapoints.Name); err != nil {
 		t.Errorf("events are not applied: %v", err)
 	}
 	if _, err := h.background.finisher.Pending(t.Context()); err != nil {
 		t.Errorf("what is to be erased is not found: %v", err)
 	}
+	pass(memoTime)
 	text := h.metrics()
 	for _, line := range []string{
 		`annals_postgres_connections{pool="calls",state="in-use"} 32`, `annals_postgres_connections_max{pool="work"} 24`,

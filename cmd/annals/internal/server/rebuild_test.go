@@ -375,16 +375,7 @@ func TestServer_EveryAnswerIsRebuilt(t *testing.T) {
 	same("asked again")
 
 	t.Log("rebuild while it serves")
-	h.underLoad(own, func() {
-		for _, name := range h.read.runtime.Names() {
-			err := operatorapi.Dial(h.dir).Rebuild(
-				t.Context(), name, runner.RebuildOptions{}, func(runner.RebuildProgress) {},
-			)
-			if err != nil {
-				t.Errorf("rebuild %s: %v", name, err)
-			}
-		}
-	})
+	h.underLoad(own, h.rebuilds)
 	h.wantVerified("rebuilt under load")
 	if testing.Short() {
 		return // what follows happens one after the other, without load

@@ -2,12 +2,11 @@ package server
 
 import (
 	"net/http"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
-	"github.com/annals-project/annals/cmd/annals/internal/datafolder"
+	client "github.com/annals-project/annals/client"
 	"github.com/annals-project/annals/internal/pg/pgtest"
 	"github.com/annals-project/annals/internal/runtest"
 	"github.com/annals-project/annals/projections/runner"
@@ -18,22 +17,7 @@ type replicated struct {
 	*harness
 	servers *pgtest.Replicated
 	key     string // of the project
-	manage  string
-}
-
-func startReplicated(t *testing.T) *replicated {
-	t.Helper()
-	servers := pgtest.NewReplicated(t)
-	h := &harness{
-		t: t, dir: filepath.Join(t.TempDir(), "data"), sends: map[string][]string{}, postgres: servers.Primary,
-		set: func(c *Config) { c.PostgresReplica = servers.Replica },
-	}
-	h.start()
-	credentials, err := datafolder.ReadCredentials(h.dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return &replicated{h, servers, credentials["ANNALS_PROJECT_KEY"], credentials["ANNALS_MANAGEMENT_KEY"]}
+	*client.Client
 }
 
 // reads returns how often reads of a kind had a result.
@@ -48,37 +32,31 @@ func (r *replicated) reads(kind, result string) (n string) {
 	return "0"
 }
 
-// identities lists the names of the identities.
-func (r *replicated) identities() (names []string) {
+// wantIdentities lists the names of the identities.
+func (r *replicated) wantIdentities(want ...string) {
 	r.t.Helper()
-	var list struct {
-		Identities []struct{ Identity string }
-	}
-	r.must(r.key, http.MethodGet, api+"/identities", nil, &list)
+	list, err := r.ListIdentities(r.t.Context(), client.ListIdentitiesRequest{})
+	runtest.Must(r.t, err)
+	var names []string
 	for _, i := range list.Identities {
 		names = append(names, i.Identity)
 	}
-	slices.Sort(names)
-	return names
+	if slices.Sort(names); !slices.Equal(names, want) {
+		r.t.Errorf("identities %v, want %v", names, want)
+	}
 }
 
-// recall returns the source ids that a query finds, with their contents.
-func (r *replicated) recall(query string) map[string]string {
+// recalls returns the longest content that a query finds of a source.
+func (r *replicated) recalls(query, source string) (text string) {
 	r.t.Helper()
-	var page struct {
-		Results []struct {
-			Content string
-			Sources []struct{ SourceID string }
-		}
-	}
-	r.must(r.key, http.MethodPost, api+"/recall", point{"query": query, "identity": "ana", "level": "high"}, &page)
-	found := map[string]string{}
+	page, err := r.Recall(r.t.Context(), client.RecallRequest{Query: query, Identity: "ana", Level: "high"})
+	runtest.Must(r.t, err)
 	for _, result := range page.Results {
-		if len(result.Content) > len(found[result.Sources[0].SourceID]) {
-			found[result.Sources[0].SourceID] = result.Content
+		if result.Sources[0].SourceID == source && len(result.Content) > len(text) {
+			text = result.Content
 		}
 	}
-	return found
+	return text
 }
 
 // served calls until a read of a kind was served by the replica. Until that is in time, the primary
@@ -88,16 +66,25 @@ func (r *replicated) served(kind string, call func()) {
 	before := r.reads(kind, "served")
 	runtest.Await(r.t, "the replica answers "+kind, func() bool {
 		call()
-		return r.reads(kind, "served") != before
+		return r.t.Failed() || r.reads(kind, "served") != before
 	})
 }
 
 // long is a text that the gate does not read, so that recall reads it once it is chosen.
 func long(text string) string { return text + strings.Repeat(" It is told at length.", 100) }
 
-func TestReplica_Reads(t *testing.T) {
+// Each kind of read is served by the replica. One that is late, or away, changes no answer.
+func TestReplica(t *testing.T) {
 	t.Parallel()
-	r := startReplicated(t)
+	r := &replicated{harness: newHarness(t), servers: pgtest.NewReplicated(t)}
+	r.postgres = r.servers.Primary
+	r.set = func(c *Config) { c.PostgresReplica = r.servers.Replica }
+	r.start()
+	var manage string
+	r.key, manage = r.keys()
+	var err error
+	r.Client, err = client.New(r.urls.API, r.key)
+	runtest.Must(t, err)
 	for _, name := range []string{"ana", "ben"} {
 		r.must(r.key, http.MethodPut, api+"/identities/"+name, point{"traits": point{"team": "red"}}, nil)
 	}
@@ -106,16 +93,10 @@ func TestReplica_Reads(t *testing.T) {
 	text := long("Ana keeps marigolds in the greenhouse.")
 	id := r.send(r.key, "/ingest", "completed", point{"id": "a", "content": text, "identity": "ana"})
 
-	r.served("identities", func() {
-		if names := r.identities(); !slices.Equal(names, []string{"ana", "ben"}) {
-			t.Fatalf("identities %v", names)
-		}
-	})
+	r.served("identities", func() { r.wantIdentities("ana", "ben") })
 	r.served("identity", func() {
-		var ben struct{ Audiences []string }
-		r.must(r.key, http.MethodGet, api+"/identities/ben", nil, &ben)
-		if !slices.Equal(ben.Audiences, []string{"red"}) {
-			t.Fatalf("audiences of ben: %v", ben.Audiences)
+		if ben, err := r.GetIdentity(t.Context(), "ben"); err != nil || !slices.Equal(ben.Audiences, []string{"red"}) {
+			t.Fatalf("audiences of ben: %+v, %v", ben, err)
 		}
 	})
 	r.served("audiences", func() {
@@ -132,97 +113,71 @@ func TestReplica_Reads(t *testing.T) {
 	})
 	r.served("projects", func() {
 		var list struct{ Projects []struct{ MemoryCount int } }
-		r.must(r.manage, http.MethodGet, api+"/projects", nil, &list)
+		r.must(manage, http.MethodGet, api+"/projects", nil, &list)
 		if len(list.Projects) != 1 || list.Projects[0].MemoryCount == 0 {
 			t.Fatalf("projects %+v", list)
 		}
 	})
 	r.served("status", func() {
-		var status struct {
-			Status  string
-			Settled bool
-		}
-		r.must(r.key, http.MethodGet, api+"/ingest/"+id, nil, &status)
-		if status.Status != "completed" || !status.Settled {
-			t.Fatalf("status %+v", status)
+		if is, err := r.GetIngestion(t.Context(), id); err != nil || is.Status != "completed" || !is.Settled {
+			t.Fatalf("status %+v, %v", is, err)
 		}
 	})
 	r.served("bodies", func() {
-		if found := r.recall("marigolds in the greenhouse"); found["a"] != text {
+		if found := r.recalls("marigolds in the greenhouse", "a"); found != text {
 			t.Fatalf("recalled %v", found)
 		}
 	})
+	r.isLate()
+	r.isAway()
 }
 
-// While the replica applies nothing, every answer is that of the primary: what was deleted is gone, and
-// what was sent is there.
-func TestReplica_Late(t *testing.T) {
-	t.Parallel()
-	r := startReplicated(t)
-	for _, name := range []string{"ana", "ben"} {
-		r.must(r.key, http.MethodPut, api+"/identities/"+name, point{"traits": point{}}, nil)
-	}
-	r.send(r.key, "/ingest", "completed", point{"id": "a", "content": long("Ana keeps marigolds."), "identity": "ana"})
-	r.served("identities", func() { r.identities() })
-	r.served("bodies", func() { r.recall("marigolds") })
-
+// isLate checks that while the replica applies nothing, every answer is that of the primary: what was deleted is gone,
+// and what was sent is there.
+func (r *replicated) isLate() {
+	r.t.Helper()
 	r.servers.Pause()
 	before := r.reads("identities", "served")
 	r.must(r.key, http.MethodDelete, api+"/identities/ben", nil, nil)
 	r.must(r.key, http.MethodDelete, api+"/data-points/a", nil, nil)
 	for range 3 {
-		if names := r.identities(); !slices.Equal(names, []string{"ana"}) {
-			t.Errorf("identities after the removal of one: %v", names)
-		}
+		r.wantIdentities("ana")
 	}
-	if status, body := r.call(r.key, http.MethodGet, api+"/identities/ben", nil); status != http.StatusNotFound {
-		t.Errorf("a removed identity: %d %s", status, body)
-	}
-	if found := r.recall("marigolds"); len(found) > 0 {
-		t.Errorf("recalled after its deletion: %v", found)
+	r.wants(r.key, http.MethodGet, api+"/identities/ben", nil, http.StatusNotFound, "")
+	if found := r.recalls("marigolds", "a"); found != "" {
+		r.t.Errorf("recalled after its deletion: %v", found)
 	}
 	// The replica has no row of a new text, and counters from before the send.
 	text := long("Ana keeps dahlias.")
 	r.send(r.key, "/ingest", "completed", point{"id": "b", "content": text, "identity": "ana"})
-	if found := r.recall("dahlias"); found["b"] != text {
-		t.Errorf("recalled of what the replica does not have: %v", found)
+	if found := r.recalls("dahlias", "b"); found != text {
+		r.t.Errorf("recalled of what the replica does not have: %v", found)
 	}
 	if r.reads("identities", "served") != before || r.reads("identities", "late") == "0" {
-		t.Errorf("a replica that lags served reads:\n%s", r.metrics())
+		r.t.Errorf("a replica that lags served reads:\n%s", r.metrics())
 	}
 	r.servers.Resume()
-	r.served("identities", func() {
-		if names := r.identities(); !slices.Equal(names, []string{"ana"}) {
-			t.Fatalf("identities %v", names)
-		}
-	})
+	r.served("identities", func() { r.wantIdentities("ana") })
 }
 
-// A replica that ends under load takes no answer with it, and is read again once it is back. A rebuild
-// renames the schemas that it reads.
-func TestReplica_Away(t *testing.T) {
-	t.Parallel()
-	r := startReplicated(t)
-	r.must(r.key, http.MethodPut, api+"/identities/ana", point{"traits": point{}}, nil)
-	r.served("identities", func() { r.identities() })
+// isAway checks that a replica that ends under load takes no answer with it, and is read again once it is back. A
+// rebuild renames the schemas that it reads.
+func (r *replicated) isAway() {
+	r.t.Helper()
 	sent := r.send(r.key, "/ingest", "completed", point{"content": "Bo likes pears."})
 	r.underLoad(r.key, func() {
 		r.servers.Stop()
 		for range 10 {
-			if names := r.identities(); len(names) != 1 {
-				t.Errorf("identities %v", names)
-			}
+			r.wantIdentities("ana")
 		}
 		if !strings.Contains(r.metrics(), "annals_postgres_replica_up 0\n") {
-			t.Error("a replica that ended counts as up")
+			r.t.Error("a replica that ended counts as up")
 		}
 		r.servers.Start()
 		r.served("status", func() { r.must(r.key, http.MethodGet, api+"/ingest/"+sent, nil, nil) })
 	})
 	for range 2 {
-		if err := r.read.runtime.Rebuild(t.Context(), "directory", func(runner.RebuildProgress) {}); err != nil {
-			t.Fatal(err)
-		}
-		r.served("identities", func() { r.identities() })
+		runtest.Must(r.t, r.read.runtime.Rebuild(r.t.Context(), "directory", func(runner.RebuildProgress) {}))
+		r.served("identities", func() { r.wantIdentities("ana") })
 	}
 }

@@ -1,12 +1,10 @@
 package server
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"log/slog"
 	"net/http"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -14,46 +12,15 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
 	"golang.org/x/sync/errgroup"
 
 	client "github.com/annals-project/annals/client"
-	"github.com/annals-project/annals/cmd/annals/internal/datafolder"
 	"github.com/annals-project/annals/cmd/annals/internal/operatorapi"
-	"github.com/annals-project/annals/domain/metering"
 	"github.com/annals-project/annals/domain/webhook"
-	"github.com/annals-project/annals/internal/auth"
 	"github.com/annals-project/annals/internal/bench/load"
-	"github.com/annals-project/annals/internal/pg/pgtest"
 	"github.com/annals-project/annals/internal/runtest"
 )
-
-// A source id is not listed from the moment that its deletion is acknowledged. This process has no pipeline, so nothing
-// blanks it later.
-func TestRequestLog_DeletedSourceIsNotListed(t *testing.T) {
-	unraced(t)
-	t.Parallel()
-	h := newHarness(t)
-	h.set = func(c *Config) { c.Roles = Roles{RoleWrite, RoleRead, RoleProjector} }
-	h.start()
-	own, _ := h.keys()
-	const secret = "letter-to-ana"
-	h.must(own, http.MethodPost, api+"/ingest", point{"id": secret, "content": "Ana likes tea."}, nil)
-	h.wants(own, http.MethodDelete, api+"/data-points/other-"+secret, nil, http.StatusNotFound, "data-point-not-found")
-	h.must(own, http.MethodDelete, api+"/data-points/"+secret, nil, nil)
-	var list struct {
-		Requests []struct{ Method, Path string }
-	}
-	runtest.Await(t, "both deletions are in the log", func() bool {
-		h.must(own, http.MethodGet, api+"/requests?endpoint=DELETE+/api/v1/data-points/%7BsourceId%7D", nil, &list)
-		return len(list.Requests) == 2
-	})
-	if got := list.Requests[0].Path; got != api+"/data-points/{sourceId}" {
-		t.Errorf("the deletion is listed as %s", got)
-	}
-	if got := list.Requests[1].Path; got != api+"/data-points/other-"+secret {
-		t.Errorf("the deletion of an unknown id is listed as %s", got)
-	}
-}
 
 // The body of a refused send leaves the log with each data point that it carried, whatever was wrong with it.
 func TestRequestLog_BodyOfRefusedSend(t *testing.T) {
@@ -173,49 +140,27 @@ func TestWebhook_RequestLog(t *testing.T) {
 	h.onWebhook(operatorapi.PauseWebhook, operatorapi.WebhookRequest{ID: w.ID, Pause: true})
 	refused := h.refused(w.URL, `{"id":"b-3","text":"x"}`, http.StatusConflict, "webhook-paused")
 
-	type row struct {
-		RequestID, Path, Outcome string
-		Status                   int
-		IngestionID, Verdict     *string
-		Key                      struct{ Name, Prefix string }
-		Webhook                  struct {
-			ID, Name           string
-			EventID, DroppedBy *string
-		}
-		Payload *struct{ Request, Response string }
-	}
-	read := func(r received) (got row) {
+	read := func(r received) loggedCall {
 		t.Helper()
-		id := r.header.Get("X-Request-Id")
-		runtest.Await(t, "the row is written", func() bool {
-			status, _ := h.call(own, http.MethodGet, api+"/requests/"+id, nil)
-			return status == http.StatusOK
-		})
-		h.must(own, http.MethodGet, api+"/requests/"+id, nil, &got)
+		got := h.loggedAs(own, uuid.MustParse(r.header.Get("X-Request-Id")))
 		if got.Path != api+"/webhooks/"+w.ID || got.Key.Name != "CI" || got.Key.Prefix != w.ID || got.Webhook.ID != w.ID ||
-			got.Webhook.Name != "CI" || got.Webhook.EventID == nil || r.EventID != "" && *got.Webhook.EventID != r.EventID {
+			got.Webhook.Name != "CI" || got.Webhook.EventID == "" || r.EventID != "" && got.Webhook.EventID != r.EventID {
 			t.Errorf("row %+v", got)
 		}
 		return got
 	}
-	text := func(s *string) string {
-		if s == nil {
-			return ""
-		}
-		return *s
-	}
-	if r := read(ingested); r.Outcome != "Accepted" || text(r.Verdict) != "ingested" || text(r.IngestionID) != ingested.IngestionID.String() ||
-		r.Payload == nil || !strings.Contains(r.Payload.Request, "greenhouse") || r.Webhook.DroppedBy != nil {
+	if r := read(ingested); r.Outcome != "Accepted" || r.Verdict != "ingested" || r.IngestionID != ingested.IngestionID.String() ||
+		r.Payload == nil || !strings.Contains(r.Payload.Request, "greenhouse") || r.Webhook.DroppedBy != "" {
 		t.Errorf("ingested: %+v", r)
 	}
-	if r := read(dropped); r.Outcome != "Dropped" || text(r.Verdict) != "dropped" || text(r.Webhook.DroppedBy) != "$.text exists" ||
-		r.IngestionID != nil || r.Payload == nil {
+	if r := read(dropped); r.Outcome != "Dropped" || r.Verdict != "dropped" || r.Webhook.DroppedBy != "$.text exists" ||
+		r.IngestionID != "" || r.Payload == nil {
 		t.Errorf("dropped: %+v", r)
 	}
-	if r := read(refused); r.Outcome != "Rejected" || r.Verdict != nil || r.Status != http.StatusConflict {
+	if r := read(refused); r.Outcome != "Rejected" || r.Verdict != "" || r.Status != http.StatusConflict {
 		t.Errorf("refused: %+v", r)
 	}
-	var list struct{ Requests []row }
+	var list struct{ Requests []loggedCall }
 	h.must(own, http.MethodGet, api+"/requests?endpoint=POST+/api/v1/webhooks/%7BwebhookId%7D/%7Btoken%7D", nil, &list)
 	if len(list.Requests) != 3 {
 		t.Errorf("%d rows, want the three events", len(list.Requests))
@@ -234,17 +179,9 @@ func (h *harness) tokenNowhere(token string, logged *runtest.Output) {
 	h.nowhereInClear(token)
 	rows, err := h.storage.db.Query(h.t.Context(), `select quote_ident(schemaname) || '.' || quote_ident(tablename) from pg_tables
 		where schemaname not in ('pg_catalog', 'information_schema')`)
-	if err != nil {
-		h.t.Fatal(err)
-	}
-	var tables []string
-	for rows.Next() {
-		var table string
-		if err := rows.Scan(&table); err != nil {
-			h.t.Fatal(err)
-		}
-		tables = append(tables, table)
-	}
+	runtest.Must(h.t, err)
+	tables, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	runtest.Must(h.t, err)
 	for _, table := range tables {
 		var n int
 		err := h.storage.db.QueryRow(h.t.Context(), `select count(*) from `+table+` x where strpos(x::text, $1) > 0
@@ -308,41 +245,12 @@ type logBench struct {
 
 func newLogBench(b *testing.B, unlogged bool) *logBench {
 	b.Helper()
-	dir := filepath.Join(b.TempDir(), "data")
-	ready, done := make(chan auth.URLs, 1), make(chan error, 1)
-	ctx, cancel := context.WithCancel(context.WithoutCancel(b.Context()))
-	s, err := New(ctx, Config{
-		Data: datafolder.Folder{Dir: dir}, APIAddr: "127.0.0.1:0", ConsoleAddr: "127.0.0.1:0", EventStore: Embedded,
-		Postgres: pgtest.URL(b), Derive: true, PlanTerms: metering.DefaultPlanTerms(), RateLimit: new(int),
-		NoRequestLog: unlogged, Logger: runtest.Warnings(b), Ready: func(urls auth.URLs) { ready <- urls },
-	})
-	if err != nil {
-		b.Fatal(err)
-	}
-	go func() { done <- s.Run(ctx) }()
-	b.Cleanup(func() {
-		cancel()
-		if err := <-done; err != nil {
-			b.Error(err)
-		}
-		if err := s.Close(); err != nil {
-			b.Error(err)
-		}
-	})
-	var urls auth.URLs
-	select {
-	case urls = <-ready:
-	case <-time.After(runtest.Timeout):
-		b.Fatalf("the service is not ready after %s", runtest.Timeout)
-	}
-	keys, err := datafolder.ReadCredentials(dir)
-	if err != nil {
-		b.Fatal(err)
-	}
-	c, err := client.New(urls.API, keys[datafolder.ProjectKeyName])
-	if err != nil {
-		b.Fatal(err)
-	}
+	h := newHarness(b)
+	h.set = func(cfg *Config) { cfg.RateLimit, cfg.NoRequestLog = new(int), unlogged }
+	h.start()
+	key, _ := h.keys()
+	c, err := client.New(h.urls.API, key)
+	runtest.Must(b, err)
 	return &logBench{Client: c}
 }
 
@@ -350,16 +258,11 @@ func newLogBench(b *testing.B, unlogged bool) *logBench {
 func (s *logBench) single(b *testing.B, round int) (perSecond float64) {
 	b.Helper()
 	rate, err := load.Single(b.Context(), s.Client, logBenchCallers, logBenchLasts, fmt.Sprint("round ", round))
-	if err != nil {
-		b.Fatal(err)
-	}
+	runtest.Must(b, err)
 	last, err := s.Ingest(b.Context(), client.DataPoint{ID: fmt.Sprint("last of ", round), Content: "The end."})
-	if err == nil {
-		_, err = s.WaitSettled(b.Context(), last.IngestionID, nil)
-	}
-	if err != nil {
-		b.Fatal(err)
-	}
+	runtest.Must(b, err)
+	_, err = s.WaitSettled(b.Context(), last.IngestionID, nil)
+	runtest.Must(b, err)
 	return rate.PerSecond
 }
 
@@ -383,9 +286,7 @@ func (s *logBench) recallFor(b *testing.B, lasts time.Duration) (perSecond float
 			return nil
 		})
 	}
-	if err := group.Wait(); err != nil {
-		b.Fatal(err)
-	}
+	runtest.Must(b, group.Wait())
 	if answered.Load() == 0 {
 		b.Fatal("no recall found anything: nothing was measured")
 	}

@@ -5,7 +5,6 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
-	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -339,18 +338,10 @@ func TestDocs_ArePublic(t *testing.T) {
 		{http.MethodPost, "/docs/mcp", `{"jsonrpc":"2.0","id":1,"method":"tools/call",
 			"params":{"name":"read_page","arguments":{"id":"concepts"}}}`, h.urls.Console + "/docs/concepts"},
 	} {
-		req, err := http.NewRequestWithContext(t.Context(), c.method, h.urls.Console+c.path, strings.NewReader(c.body))
-		runtest.Must(t, err)
-		req.Header.Set("Content-Type", "application/json")
-		req.Header.Set("Accept", "application/json, text/event-stream")
-		req.Header.Set("Origin", "https://elsewhere.example")
-		res, err := http.DefaultClient.Do(req)
-		runtest.Must(t, err)
-		body, err := io.ReadAll(res.Body)
-		runtest.Must(t, err)
-		runtest.Must(t, res.Body.Close())
-		if res.StatusCode != http.StatusOK || !strings.Contains(string(body), c.want) {
-			t.Errorf("%s %s: %d %.300s", c.method, c.path, res.StatusCode, body)
+		got := h.fetch(c.method, h.urls.Console+c.path, "", c.body,
+			"Accept", "application/json, text/event-stream", "Origin", "https://elsewhere.example")
+		if got.status != http.StatusOK || !strings.Contains(got.body, c.want) {
+			t.Errorf("%s %s: %d %.300s", c.method, c.path, got.status, got.body)
 		}
 	}
 }

@@ -86,18 +86,16 @@ func (h *consoleHarness) answers(b body, who, key string, reader *webtest.Reader
 	}
 	tools := `{"jsonrpc":"2.0","id":1,"method":"tools/list"}`
 	for _, c := range []struct {
-		method, path, body string
-		headers            []string
-		want               int
+		path, key, body string
+		headers         []string
+		want            int
 	}{
-		{http.MethodPost, "/mcp", tools, []string{
-			"Authorization", "Bearer " + key, "Content-Type", "application/json", "Accept", "application/json, text/event-stream",
-		}, http.StatusOK},
-		{http.MethodPost, "/oauth2/token", "grant_type=none", []string{"Content-Type", "application/x-www-form-urlencoded"}, 400},
-		{http.MethodPost, "/agent/identity", `{"type":"none"}`, []string{"Content-Type", "application/json"}, 400},
+		{"/mcp", key, tools, []string{"Accept", "application/json, text/event-stream"}, http.StatusOK},
+		{"/oauth2/token", "", "grant_type=none", []string{"Content-Type", "application/x-www-form-urlencoded"}, 400},
+		{"/agent/identity", "", `{"type":"none"}`, nil, 400},
 	} {
-		if status, text := h.sendBody(c.method, h.urls.Console+c.path, c.body, c.headers...); status != c.want {
-			h.t.Errorf("%s calls %s while bodies of %s %s do not arrive: %d %s", who, c.path, b.method, b.path, status, text)
+		if got := h.fetch(http.MethodPost, h.urls.Console+c.path, c.key, c.body, c.headers...); got.status != c.want {
+			h.t.Errorf("%s calls %s while bodies of %s %s do not arrive: %d %s", who, c.path, b.method, b.path, got.status, got.body)
 		}
 	}
 	if got := reader.Ask(http.MethodPost, "/account/zone", url.Values{"zone": {"UTC"}}); got.Status != http.StatusSeeOther {
@@ -120,28 +118,12 @@ func (h *consoleHarness) refusesLongBodies(key string) {
 		"/agent/identity":  {64<<10 + 1, `"error":"invalid_request"`},
 		"/mcp":             {4<<20 + 1, `"code":"content-too-large"`},
 	} {
-		status, text := h.sendBody(http.MethodPost, h.urls.Console+path, strings.Repeat(" ", c.length),
-			"Authorization", "Bearer "+key, "Content-Type", "application/json", "Accept", "application/json, text/event-stream")
-		if status != http.StatusRequestEntityTooLarge || !strings.Contains(text, c.want) {
-			h.t.Errorf("%d bytes to %s: %d %s", c.length, path, status, text)
+		got := h.fetch(http.MethodPost, h.urls.Console+path, key, strings.Repeat(" ", c.length),
+			"Accept", "application/json, text/event-stream")
+		if got.status != http.StatusRequestEntityTooLarge || !strings.Contains(got.body, c.want) {
+			h.t.Errorf("%d bytes to %s: %d %s", c.length, path, got.status, got.body)
 		}
 	}
-}
-
-// sendBody makes a call with a body.
-func (h *consoleHarness) sendBody(method, address, body string, headers ...string) (status int, text string) {
-	h.t.Helper()
-	req, err := http.NewRequestWithContext(h.t.Context(), method, address, strings.NewReader(body))
-	runtest.Must(h.t, err)
-	for i := 0; i < len(headers); i += 2 {
-		req.Header.Set(headers[i], headers[i+1])
-	}
-	res, err := http.DefaultClient.Do(req)
-	runtest.Must(h.t, err)
-	defer func() { _ = res.Body.Close() }()
-	answer, err := io.ReadAll(res.Body)
-	runtest.Must(h.t, err)
-	return res.StatusCode, string(answer)
 }
 
 // bodiesOfConsole are a short body and one of the most bytes on each route of the console that has a body.

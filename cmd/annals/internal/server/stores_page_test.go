@@ -68,10 +68,9 @@ func withUser(t *testing.T, address, user, database string) string {
 		database)
 }
 
-// serveAndErase starts a service, sends, recalls, deletes, erases and builds its tables again.
-func (h *harness) serveAndErase() {
+// sendsAndErases sends, recalls, deletes and erases.
+func (h *harness) sendsAndErases() {
 	h.t.Helper()
-	h.start()
 	key, _ := h.keys()
 	h.sendTeaAndRecall()
 	h.must(key, http.MethodDelete, api+"/data-points/a", nil, nil)
@@ -79,6 +78,13 @@ func (h *harness) serveAndErase() {
 	if err != nil || done.Tables == 0 || done.Left.Deletions > 0 {
 		h.t.Errorf("erase: %+v, %v", done, err)
 	}
+}
+
+// serveAndErase starts a service, uses it, and builds its tables again.
+func (h *harness) serveAndErase() {
+	h.t.Helper()
+	h.start()
+	h.sendsAndErases()
 	h.awaitApplied() // erased events are not there for a projection that has not applied them
 	h.stop()
 	h.rebuildsOffline()
