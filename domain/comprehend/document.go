@@ -24,6 +24,7 @@ type document struct {
 	excerpt    string          // the excerpt of memories from label, metadata and author
 	share      float64         // the part of the content to read, 1 unless it is longer than maxRead
 	credit     float64         // bytes that may still be read
+	tokens     []token         // a buffer, nil while it is in use
 }
 
 // sampleBytes is how many bytes of the content are sampled for its language and its capitals.
@@ -57,7 +58,7 @@ func (d *document) know(name string) {
 // inside sentences.
 func (d *document) sample() {
 	words, common, known, foreign := 0, 0, 0, 0
-	var tokens []token
+	tokens := d.tokens
 	text := d.content
 	if len(text) > sampleBytes {
 		text = text[:sampleBytes]
@@ -85,6 +86,7 @@ func (d *document) sample() {
 			}
 		}
 	}
+	d.tokens = tokens
 	// A short text may contain none of the common words.
 	d.english = foreign <= common && (words <= 4 || common*8 >= words || words <= 16 && common+known > 0)
 }

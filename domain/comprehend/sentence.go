@@ -330,7 +330,8 @@ const maxBlock = 2048
 // eachSentence calls yield for each sentence to read, until yield returns false. The sentence and
 // what it refers to are reused for the next one.
 func (d *document) eachSentence(yield func(*sentence) bool) {
-	var s sentence
+	s := sentence{tokens: d.tokens}
+	d.tokens = nil
 	d.eachSpan(func(start, end int, who speaker) bool {
 		if end-start > maxSentence || end-start < 2 || !utf8.ValidString(d.content[start:end]) {
 			return true

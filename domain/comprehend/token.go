@@ -1,6 +1,7 @@
 package comprehend
 
 import (
+	"slices"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -43,9 +44,13 @@ func (t token) numeric() bool { return t.text != "" && t.text[0] >= '0' && t.tex
 // possessive reports whether the token is the 's of a possessive or of "is" or "has".
 func (t token) possessive() bool { return t.low == "'s" }
 
+// bytesOfToken is about how many bytes of a text a token takes, with the space before it.
+const bytesOfToken = 5
+
 // tokenize cuts a text into tokens and appends them to buf.
 func tokenize(text string, buf []token) []token {
 	gap := true
+	buf = slices.Grow(buf, len(text)/bytesOfToken)
 	for i := 0; i < len(text); {
 		r, size := utf8.DecodeRuneInString(text[i:])
 		switch {

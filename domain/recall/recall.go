@@ -35,32 +35,45 @@ type Terms struct {
 // Passages analyses a document: one Terms for each passage that has any, the label's terms with
 // each of them. A document without any term yields none.
 func (a *Analyzer) Passages(d Document) []Terms {
-	speaks := sync.OnceValue(func() spoken { return a.spoken(cut(d.Content, languageBytes)) })
+	var whole *spoken // of the content, once it is known
 	terms := func(part string) []string {
-		p := a.read(part)
+		var p *reading
+		if len(part) <= StatedText {
+			p = a.kept.take(part)
+		}
+		if p == nil {
+			p = a.read(part)
+		}
 		defer p.release()
 		own := p.evidence.text()
-		if !own.latinCertain && len(part) < len(d.Content) {
-			own = speaks()
+		switch {
+		case len(part) == len(d.Content) && len(part) <= languageBytes:
+			whole = &own
+		case !own.latinCertain && len(part) < len(d.Content):
+			if whole == nil {
+				speaks := a.spoken(cut(d.Content, languageBytes))
+				whole = &speaks
+			}
+			own = *whole
 		}
 		return p.terms(own)
 	}
-	var label []string
-	if d.Label != "" || d.Author != "" {
-		label = distinct(terms(d.Label + "\n" + d.Author))
-	}
-	return passages(d, label, terms)
-}
-
-func passages(d Document, label []string, terms func(string) []string) (all []Terms) {
+	var all []Terms
 	for span := range Split(d.Content) {
 		content := d.Content[span.Start:span.End]
 		if text := terms(content); len(text) > 0 {
-			all = append(all, Terms{Text: text, Label: label, Traits: TraitsOf(content)})
+			all = append(all, Terms{Text: text, Traits: TraitsOf(content)})
 		}
 	}
+	if d.Label == "" && d.Author == "" {
+		return all
+	}
+	label := distinct(terms(d.Label + "\n" + d.Author))
 	if len(all) == 0 && len(label) > 0 {
-		all = append(all, Terms{Label: label})
+		return []Terms{{Label: label}}
+	}
+	for i := range all {
+		all[i].Label = label
 	}
 	return all
 }
@@ -132,6 +145,7 @@ func symbols(text string) []string {
 // Analyzer turns texts and queries into terms. It is safe for concurrent use.
 type Analyzer struct {
 	words vocabulary
+	kept  keptReadings
 }
 
 const (

@@ -22,10 +22,10 @@ type States struct {
 // StatedText is the longest text, in bytes, of which it is noted what it states.
 const StatedText = 1024
 
-// States returns what a text states, with its outline.
+// States returns what a text of at most StatedText bytes states, with its outline.
 func (a *Analyzer) States(text string) (States, Outline) {
 	p := a.read(text)
-	defer p.release()
+	defer a.kept.keep(text, p)
 	negations := Negations(text)
 	return States{
 		Stems: hashOf(append(slices.Clip(p.stems()), negations...)), Exact: hashOf(append(Exact(text), negations...)),

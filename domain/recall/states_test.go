@@ -1,10 +1,12 @@
 package recall_test
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/text/unicode/norm"
+	"pgregory.net/rapid"
 
 	"github.com/annals-project/annals/domain/recall"
 )
@@ -85,6 +87,47 @@ func TestWordsOf_NormalForms(t *testing.T) {
 	for _, form := range []norm.Form{norm.NFC, norm.NFD, norm.NFKC, norm.NFKD} {
 		if diff := cmp.Diff(want, recall.WordsOf(form.String(text))); diff != "" {
 			t.Error(diff)
+		}
+	}
+}
+
+// A text is read once for what it states and for its passages, and both are as without the other.
+func TestStates_SharesReading(t *testing.T) {
+	shared := recall.NewAnalyzer()
+	rapid.Check(t, func(t *rapid.T) {
+		texts := rapid.SliceOfN(anyText(), 1, 4).Draw(t, "texts")
+		author := rapid.SampledFrom([]string{"", "ana"}).Draw(t, "author")
+		for _, text := range texts {
+			shared.States(text)
+			shared.States(text)
+		}
+		for _, text := range texts {
+			d := recall.Document{Content: text, Author: author}
+			want := recall.NewAnalyzer().Passages(d)
+			for range 2 { // with the reading that was kept, and without
+				if diff := cmp.Diff(want, shared.Passages(d)); diff != "" {
+					t.Fatalf("%+q: %s", text, diff)
+				}
+			}
+		}
+	})
+}
+
+// Readings that nobody takes make room for later ones.
+func TestStates_KeepsFewReadings(t *testing.T) {
+	a := recall.NewAnalyzer()
+	text := func(n int) string { return fmt.Sprintf("Ana moved launch %d of Helix.", n) }
+	const texts = 5000
+	for n := range texts {
+		a.States(text(n))
+	}
+	if n := a.Kept(); n == 0 || n >= texts/2 {
+		t.Errorf("%d readings are kept of %d", n, texts)
+	}
+	for _, n := range []int{0, texts - 1} {
+		d := recall.Document{Content: text(n)}
+		if diff := cmp.Diff(recall.NewAnalyzer().Passages(d), a.Passages(d)); diff != "" {
+			t.Errorf("text %d: %s", n, diff)
 		}
 	}
 }
