@@ -199,7 +199,9 @@ func (w *walk) shownOf(body string, r apitest.Response) string {
 // A walk sees an estimate that shows what is stored, or what another one held.
 func TestWalk_ShownByEstimates(t *testing.T) {
 	w := &walk{accessModel: newAccess(auth.Project{})}
-	w.notes["note/1"] = &note{id: "note/1", content: "Zebra note.", label: "Zebra call", author: "bo"}
+	w.notes["note/1"] = &note{
+		id: "note/1", author: "bo", fields: fields{content: "Zebra note.", label: "Zebra call"},
+	}
 	for name, c := range map[string]struct {
 		body, answer string
 		wrong        bool

@@ -79,7 +79,7 @@ func shows(got *client.RecallResult, f *fields) bool {
 	}
 	s := got.Sources[0]
 	return got.Content == f.content && s.Label == f.label && string(s.Metadata) == f.metadata &&
-		sameTime(f.timestamp, s.OccurredAt)
+		f.occurredAt.Equal(s.OccurredAt)
 }
 
 func shownAs(got *client.RecallResult) string {
@@ -87,7 +87,7 @@ func shownAs(got *client.RecallResult) string {
 		return "nothing"
 	}
 	s := got.Sources[0]
-	return fields{got.Content, s.Label, string(s.Metadata), s.OccurredAt.Format(time.RFC3339Nano)}.String()
+	return fields{got.Content, s.Label, string(s.Metadata), s.OccurredAt}.String()
 }
 
 // current returns the content of a point now.
@@ -159,8 +159,8 @@ func memories(p *point) int {
 }
 
 func extracted(f fields, author string) int {
-	at, err := time.Parse(time.RFC3339, f.timestamp)
-	if err != nil {
+	at := f.occurredAt
+	if at.IsZero() {
 		at = time.Now()
 	}
 	return len(comprehend.Extract(comprehend.Input{

@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"slices"
@@ -15,29 +16,44 @@ import (
 	"github.com/annals-project/annals/domain/fault"
 )
 
-// fields are the content of a data point.
-type fields struct{ content, label, metadata, timestamp string }
+// fields are the content of a data point, of the kills as of the leak walk.
+type fields struct {
+	content, label, metadata string
+	occurredAt               time.Time
+}
 
-// with returns the fields after a send; an omitted field keeps its value.
-func (f fields) with(sent client.DataPoint) fields {
-	f.content = sent.Content
-	if sent.Label != "" {
-		f.label = sent.Label
+// with returns the fields after a send; what it omits keeps its value.
+func (f fields) with(content, label string, metadata json.RawMessage, occurredAt time.Time) fields {
+	f.content = content
+	if label != "" {
+		f.label = label
 	}
-	if sent.Metadata != nil {
-		f.metadata = string(sent.Metadata)
+	if metadata != nil {
+		f.metadata = string(metadata)
 	}
-	if sent.Timestamp != "" {
-		f.timestamp = sent.Timestamp
+	if !occurredAt.IsZero() {
+		f.occurredAt = occurredAt
 	}
 	return f
+}
+
+// sending returns the fields after a call of the client.
+func (f fields) sending(p client.DataPoint) fields {
+	at, _ := time.Parse(time.RFC3339, p.Timestamp) // none is the zero time
+	return f.with(p.Content, p.Label, p.Metadata, at)
+}
+
+// equal reports whether a send that leaves these fields is no new revision of the others.
+func (f fields) equal(g fields) bool {
+	return f.content == g.content && f.label == g.label && f.metadata == g.metadata && f.occurredAt.Equal(g.occurredAt)
 }
 
 // junk reports whether there is nothing in the content to derive from, or to find it by.
 func (f fields) junk() bool { return !strings.ContainsFunc(f.content, unicode.IsLetter) }
 
 func (f fields) String() string {
-	return fmt.Sprintf("{%.40q %d bytes, %q, %s, %s}", f.content, len(f.content), f.label, f.metadata, f.timestamp)
+	return fmt.Sprintf("{%.40q %d bytes, %q, %s, %s}", f.content, len(f.content), f.label, f.metadata,
+		f.occurredAt.Format(time.RFC3339Nano))
 }
 
 // revision is one accepted revision of a point.
@@ -131,7 +147,7 @@ func (c *call) String() string {
 			fmt.Fprintf(&b, " %s", i.point.id)
 			continue
 		}
-		fmt.Fprintf(&b, "\n      %s: %s", i.point.id, fields{}.with(i.sent))
+		fmt.Fprintf(&b, "\n      %s: %s", i.point.id, fields{}.sending(i.sent))
 	}
 	return b.String() + "\n   => " + c.answer
 }
@@ -204,10 +220,10 @@ func (m *model) note(c *call, format string, args ...any) {
 func after(i item) (fields, bool) {
 	before := i.point.now()
 	if before == nil {
-		return fields{}.with(i.sent), true
+		return fields{}.sending(i.sent), true
 	}
-	f := before.with(i.sent)
-	return f, f != before.fields
+	f := before.sending(i.sent)
+	return f, !f.equal(before.fields)
 }
 
 // applySend enters a send that stands.
@@ -340,12 +356,6 @@ func (m *model) crashed(how string) {
 	c := &call{verb: crash}
 	m.begin(c)
 	m.finish(c, "%s", how)
-}
-
-// sameTime reports whether an answered time is the one that was sent.
-func sameTime(sent string, got time.Time) bool {
-	at, err := time.Parse(time.RFC3339, sent)
-	return err == nil && at.Equal(got)
 }
 
 // shared is a point that every worker writes to at once; it is held to the order of calls that did

@@ -119,9 +119,9 @@ type accessModel struct {
 
 // note is a live data point as it was accepted last, and what was read in it.
 type note struct {
-	id, content, label, author string
-	occurredAt                 time.Time
-	audience                   *audienceModel // nil for project-visible
+	fields
+	id, author string
+	audience   *audienceModel // nil for project-visible
 	// had is the audience that each revision had last while it was the newest.
 	had      map[int]*audienceModel
 	revision int

@@ -79,20 +79,14 @@ func (w *walk) accept(in ingest.DataPoint, send uuid.UUID, ordinal int) (unchang
 	p := w.notes[*in.ID]
 	fresh := p == nil
 	if fresh {
-		p = &note{id: *in.ID, occurredAt: w.call.ReceivedAt, had: map[int]*audienceModel{}}
+		p = &note{id: *in.ID, fields: fields{occurredAt: w.call.ReceivedAt}, had: map[int]*audienceModel{}}
 		w.notes[p.id] = p
 	}
 	before := *p
-	p.content, p.audience = in.Content, to
-	if in.Label != nil {
-		p.label = *in.Label
-	}
-	if in.Timestamp != nil {
-		p.occurredAt = *in.Timestamp
-	}
+	p.fields, p.audience = p.with(in.Content, value(in.Label), in.Metadata, value(in.Timestamp)), to
 	// An answer to a move promises that recall follows.
 	w.prompt = w.prompt || !fresh && p.audience != before.audience
-	if !fresh && p.content == before.content && p.label == before.label && p.occurredAt.Equal(before.occurredAt) {
+	if !fresh && p.equal(before.fields) {
 		p.had[p.revision] = to
 		return true
 	}
@@ -102,6 +96,14 @@ func (w *walk) accept(in ingest.DataPoint, send uuid.UUID, ordinal int) (unchang
 		p.author = *in.Identity
 	}
 	return false
+}
+
+// value is what a pointer points to, and zero for nil.
+func value[V any](p *V) (v V) {
+	if p != nil {
+		v = *p
+	}
+	return v
 }
 
 // send sends one data point, and holds the receipt against the model.
