@@ -26,13 +26,12 @@ import (
 )
 
 // wants makes a request and checks the status, and the code of a failure.
-func (h *harness) wants(key, method, path string, body any, status int, code string) []byte {
+func (h *harness) wants(key, method, path string, body any, status int, code string) {
 	h.t.Helper()
 	got, answer := h.call(key, method, path, body)
 	if got != status || code != "" && !strings.Contains(string(answer), `"code":"`+code+`"`) {
 		h.t.Errorf("%s %s: %d %s, want %d %s", method, path, got, answer, status, code)
 	}
-	return answer
 }
 
 // rotatesKeys checks that the credentials file follows the management key of the first organization alone, and that no
