@@ -45,12 +45,12 @@ type Memory struct {
 
 // SourceID is the id of the node of a revision, from which its memories are derived.
 func SourceID(dataPoint uuid.UUID, revision int) uuid.UUID {
-	return uuid.NewSHA1(dataPoint, []byte("revision:"+strconv.Itoa(revision)))
+	return event.Derived(dataPoint, "revision:", strconv.Itoa(revision))
 }
 
 // ID is the id of the n-th memory of a revision.
 func ID(dataPoint uuid.UUID, revision, n int) uuid.UUID {
-	return uuid.NewSHA1(dataPoint, []byte("memory:"+strconv.Itoa(revision)+":"+strconv.Itoa(n)))
+	return event.Derived(dataPoint, "memory:", strconv.Itoa(revision)+":"+strconv.Itoa(n))
 }
 
 // DerivationStarted records an attempt before its work begins, if it calls a model or follows an

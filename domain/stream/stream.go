@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+
+	"github.com/annals-project/annals/domain/event"
 )
 
 // The categories. Those with customer text are erasable: DataPoint, Memory, Blob, Identity, Person, Offer and Visits.
@@ -242,28 +244,28 @@ func Owner(name string) uuid.UUID {
 
 // DataPointID is the id of the data point that a source id names within a project.
 func DataPointID(namespace uuid.UUID, sourceID string) uuid.UUID {
-	return uuid.NewSHA1(namespace, []byte("datapoint:"+sourceID))
+	return event.Derived(namespace, "datapoint:", sourceID)
 }
 
 // IdentityID is the id of the directory record that an identity names within a project.
 func IdentityID(namespace uuid.UUID, identity string) uuid.UUID {
-	return uuid.NewSHA1(namespace, []byte("identity:"+identity))
+	return event.Derived(namespace, "identity:", identity)
 }
 
 // PrivateAudienceID is the id of the audience that the record of an identity has for itself. It derives from when the
 // record was created, so that a later record of the same name has another one.
 func PrivateAudienceID(identity uuid.UUID, createdAt time.Time) uuid.UUID {
-	return uuid.NewSHA1(identity, []byte("private:"+strconv.FormatInt(createdAt.UnixMicro(), 10)))
+	return event.Derived(identity, "private:", strconv.FormatInt(createdAt.UnixMicro(), 10))
 }
 
 // IngestionID returns the id of the send of an idempotency key within a project.
 func IngestionID(namespace uuid.UUID, idempotencyKey string) uuid.UUID {
-	return uuid.NewSHA1(namespace, []byte("ingestion:"+idempotencyKey))
+	return event.Derived(namespace, "ingestion:", idempotencyKey)
 }
 
 // SendDeletionID is the id of the one deletion of a batch whose fan-out is pending. It follows from
 // the batch, so that every fan-out of the batch finds the deletion.
-func SendDeletionID(send uuid.UUID) uuid.UUID { return uuid.NewSHA1(send, []byte("deletion")) }
+func SendDeletionID(send uuid.UUID) uuid.UUID { return event.Derived(send, "deletion", "") }
 
 // ErrNoHashKey is returned for a namespace or an address without a hash key.
 var ErrNoHashKey = errors.New("the namespace of a project, and an address, need the hash key")

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/labstack/echo/v4"
@@ -115,8 +116,9 @@ func (w errorWriter) write(err error, c echo.Context) {
 		data = map[string]any{}
 	}
 	contentType := echo.MIMEApplicationJSON
-	body, err := encode(Envelope{Code: f.Code, Status: status, DebugMessage: f.Msg, Data: data})
-	body = append(body, '\n')
+	whole := newStreamWriter()
+	err = whole.encode(Envelope{Code: f.Code, Status: status, DebugMessage: f.Msg, Data: data})
+	body := append(whole.due.Bytes(), '\n')
 	if state.page {
 		contentType = echo.MIMETextHTMLCharsetUTF8
 		body, err = Home{Title: http.StatusText(status), Text: f.Msg + " (request " + state.id.String() + ")"}.html()
@@ -179,9 +181,9 @@ func isAPI(c echo.Context) bool {
 // Stream responds 200 with an object that contains one long list, which it encodes item by item.
 // shell is the object with that list empty, but not nil; name is the JSON name of the list.
 func Stream[T any](c echo.Context, shell any, name string, items []T) error {
-	return StreamSeq(c, shell, name, func(yield func(T, error) bool) {
-		for i := range items {
-			if !yield(items[i], nil) {
+	return StreamSeq(c, shell, name, func(yield func(*T, error) bool) {
+		for i := range items { // of a pointer, what encodes itself is not copied
+			if !yield(&items[i], nil) {
 				return
 			}
 		}
@@ -214,11 +216,14 @@ func ListOf[T any](name string, items iter.Seq2[T, error]) List {
 // StreamLists is StreamSeq of several lists, in the order of the shell. Nothing is written if the first item of
 // all is an error.
 func StreamLists(c echo.Context, shell any, lists ...List) error {
-	rest, err := encode(shell)
-	if err != nil {
+	w := streamWriters.Get().(*streamWriter)
+	defer w.release()
+	w.c = c
+	if err := w.encode(shell); err != nil {
 		return err
 	}
-	w := streamWriter{c: c, res: c.Response()}
+	rest := bytes.Clone(w.due.Bytes())
+	w.due.Reset()
 	for _, list := range lists {
 		// Quotes within a string are escaped, so the first match is the member.
 		before, after, ok := bytes.Cut(rest, []byte(`"`+list.name+`":[]`))
@@ -226,63 +231,86 @@ func StreamLists(c echo.Context, shell any, lists ...List) error {
 			return fmt.Errorf("the answer has no empty list %s", list.name)
 		}
 		rest = after
-		w.due = append(append(w.due, before...), `"`+list.name+`":[`...)
+		w.due.Write(before)
+		w.due.WriteString(`"` + list.name + `":[`)
 		first := true
 		for item, err := range list.items {
 			if err != nil {
 				return err
 			}
-			encoded, err := encode(item)
-			if err != nil {
-				return err
-			}
 			if !first {
-				w.due = append(w.due, ',')
+				w.due.WriteByte(',')
 			}
 			first = false
-			if err := w.write(encoded); err != nil {
+			if err := w.encode(item); err != nil {
 				return err
 			}
+			if w.due.Len() >= streamStep {
+				if err := w.write(); err != nil {
+					return err
+				}
+			}
 		}
-		w.due = append(w.due, ']')
+		w.due.WriteByte(']')
 	}
-	return w.write(append(rest, '\n'))
+	w.due.Write(append(rest, '\n'))
+	return w.write()
 }
 
-// streamWriter begins the response with its first part.
+const (
+	// streamStep is from how many bytes on a part of an answer is written.
+	streamStep = 16 << 10
+	// pooledParts is the most memory for parts that is used again: a long item gives its own up.
+	pooledParts = 4 * streamStep
+)
+
+// streamWriters keeps the memory of parts for later answers.
+var streamWriters = sync.Pool{New: func() any { return newStreamWriter() }}
+
+// streamWriter collects a response as serializer writes it, and begins it with its first part.
 type streamWriter struct {
-	c   echo.Context
-	res *echo.Response
-	// due is what comes before the next part.
-	due []byte
+	c       echo.Context
+	due     bytes.Buffer
+	encoder *json.Encoder
 }
 
-func (w *streamWriter) write(part []byte) error {
-	if err := store(w.c); err != nil {
-		return err
+func newStreamWriter() *streamWriter {
+	w := new(streamWriter)
+	w.encoder = json.NewEncoder(&w.due)
+	w.encoder.SetEscapeHTML(false)
+	return w
+}
+
+func (w *streamWriter) release() {
+	w.c = nil
+	if w.due.Reset(); w.due.Cap() <= pooledParts {
+		streamWriters.Put(w)
 	}
-	if !w.res.Committed {
-		w.res.Header().Set(echo.HeaderContentType, echo.MIMEApplicationJSON)
-		w.res.WriteHeader(http.StatusOK)
+}
+
+// encode adds the JSON of a value to what is due.
+func (w *streamWriter) encode(v any) error {
+	if err := w.encoder.Encode(v); err != nil {
+		return fmt.Errorf("encode the response: %w", err)
 	}
-	for _, b := range [][]byte{w.due, part} {
-		if _, err := w.res.Write(b); err != nil {
-			return fmt.Errorf("write the response: %w", err)
-		}
-	}
-	w.due = w.due[:0]
+	w.due.Truncate(w.due.Len() - len("\n"))
 	return nil
 }
 
-// encode returns the JSON of a value as serializer writes it.
-func encode(v any) ([]byte, error) {
-	var text bytes.Buffer
-	enc := json.NewEncoder(&text)
-	enc.SetEscapeHTML(false)
-	if err := enc.Encode(v); err != nil {
-		return nil, fmt.Errorf("encode the response: %w", err)
+// write writes what is due.
+func (w *streamWriter) write() error {
+	if err := store(w.c); err != nil {
+		return err
 	}
-	return bytes.TrimSuffix(text.Bytes(), []byte("\n")), nil
+	res := w.c.Response()
+	if !res.Committed {
+		res.Header().Set(echo.HeaderContentType, echo.MIMEApplicationJSON)
+		res.WriteHeader(http.StatusOK)
+	}
+	if _, err := w.due.WriteTo(res); err != nil {
+		return fmt.Errorf("write the response: %w", err)
+	}
+	return nil
 }
 
 const (

@@ -113,7 +113,7 @@ const (
 	maxName     = 256
 )
 
-// rowOf redacts a record. It copies what it keeps of the bodies.
+// rowOf redacts a record. It copies what it keeps of the request, whose memory is of the call.
 func rowOf(r Record) row {
 	w := row{
 		requestID: r.RequestID, project: r.Project, receivedAt: r.ReceivedAt,
@@ -139,7 +139,7 @@ func rowOf(r Record) row {
 	}
 	if r.Payload != nil {
 		w.payload = &Payload{
-			Request: redact(r.Payload.Request), Response: redact(r.Payload.Response),
+			Request: redact(bytes.Clone(r.Payload.Request)), Response: redact(r.Payload.Response),
 			RequestTruncated: r.Payload.RequestTruncated, ResponseTruncated: r.Payload.ResponseTruncated,
 		}
 	}
@@ -172,10 +172,10 @@ func escapable(characters string) string {
 	return pattern + ")"
 }
 
-// redact returns a copy of a text in which the values of keys are replaced.
+// redact returns a text, or a copy in which the values of keys are replaced.
 func redact(text []byte) []byte {
 	if !bytes.Contains(text, []byte("vc_")) && !bytes.Contains(text, []byte(`\u00`)) {
-		return bytes.Clone(text)
+		return text
 	}
 	return keyValue.ReplaceAll(text, redaction)
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/annals-project/annals/domain/blob"
 	"github.com/annals-project/annals/domain/datapoint"
@@ -42,9 +43,10 @@ type gate struct {
 	checkedMemories   map[uuid.UUID]struct{}
 	// texts are those of the response.
 	texts map[revisionKey]*body
-	// read is the row that is being read, spare are rows that were allocated with others.
+	// read is the row that is being read, spare are rows that were allocated with others, names are labels and authors.
 	read  readRow
 	spare []dataPointRow
+	names map[string]*string
 	// counted is how many bytes of texts were read to count tokens and to find passages, analysed how many of them were
 	// analysed.
 	counted, analysed int64
@@ -71,8 +73,10 @@ type dataPointRow struct {
 	// size is that of the content in bytes; big is its blob, nil if the content is in the row.
 	size int64
 	big  *blob.Ref
-	// tokens is what the content costs, nil until a content in a blob was counted.
-	tokens *int
+	// tokens is what the content costs, counted what it was stored with; tokens is nil until a content in a blob was
+	// counted.
+	tokens  *int
+	counted int
 	// metadataSize is the bytes of metadata that a response shows with it.
 	metadataSize int64
 	// traits, states and outline are those of a short content, 0 of another.
@@ -127,7 +131,7 @@ func newGate(db Snapshot, q Query, now time.Time) *gate {
 		db: db, q: q, now: now, tables: switchover.New(snapshotProjections...),
 		dataPoints: map[uuid.UUID]*dataPointRow{}, memories: map[uuid.UUID]*memoryRow{},
 		checkedDataPoints: map[uuid.UUID]struct{}{}, checkedMemories: map[uuid.UUID]struct{}{},
-		texts: map[revisionKey]*body{}, excerpted: map[revisionKey]excerpted{},
+		texts: map[revisionKey]*body{}, excerpted: map[revisionKey]excerpted{}, names: map[string]*string{},
 	}
 	if q.At != nil {
 		g.perspective, g.hasPerspective = instant(*q.At), true
@@ -275,14 +279,17 @@ func (g *gate) readDataPoints(rows pgx.Rows) error {
 type readRow struct {
 	dataPointRow
 
-	smallTraits int16
+	smallTraits         int16
+	rawLabel, rawAuthor pgtype.DriverBytes
+	storedTokens        pgtype.Int4
 }
 
 // columns are where to read other columns and dataPointColumns. All rows of a statement share them.
 func (g *gate) columns(others ...any) []any {
 	p := &g.read
-	return append(others, &p.id, &p.revision, &p.sourceID, &p.occurredAt, &p.label, &p.author, &p.size, &p.big, &p.tokens,
-		&p.metadataSize, &p.smallTraits, &p.states.Stems, &p.states.Exact, &p.outline, &p.audience, &p.conversation)
+	return append(others, &p.id, &p.revision, &p.sourceID, &p.occurredAt, &p.rawLabel, &p.rawAuthor, &p.size, &p.big,
+		&p.storedTokens, &p.metadataSize, &p.smallTraits, &p.states.Stems, &p.states.Exact, &p.outline, &p.audience,
+		&p.conversation)
 }
 
 // rowsAtOnce is how many rows are allocated together.
@@ -300,11 +307,29 @@ func (g *gate) readDataPoint(row pgx.Row, columns []any) (*dataPointRow, error) 
 	p := &g.spare[0]
 	g.spare = g.spare[1:]
 	*p = g.read.dataPointRow
+	p.label, p.author = g.name(g.read.rawLabel), g.name(g.read.rawAuthor)
+	if g.read.storedTokens.Valid {
+		p.counted = int(g.read.storedTokens.Int32)
+		p.tokens = &p.counted
+	}
 	p.traits = recall.Traits(g.read.smallTraits)
 	p.node, p.occurredAt = datapoint.NodeID(p.id, p.revision), p.occurredAt.UTC()
 	p.inWindow = !p.occurredAt.After(g.perspective) &&
 		(g.q.From == nil || !p.occurredAt.Before(*g.q.From)) && (g.q.To == nil || !p.occurredAt.After(*g.q.To))
 	return p, nil
+}
+
+// name is a label or an author, nil for none. Many rows have the same.
+func (g *gate) name(raw []byte) *string {
+	if raw == nil {
+		return nil
+	}
+	name := g.names[string(raw)]
+	if name == nil {
+		name = new(string(raw))
+		g.names[*name] = name
+	}
+	return name
 }
 
 func (g *gate) readMemories(rows pgx.Rows) error {

@@ -123,9 +123,8 @@ func (p *Pass) authorize(ctx context.Context) error {
 			return err
 		}
 		first := min(p.wanted, len(p.Found.Order))
-		// If the order stays, one look-up is enough, unless it is of so many that none is read with its text.
-		if all := p.Found.withTies(first); !p.HasSemantic() && all <= moreCandidates(p.most()) {
-			first = all
+		if !p.HasSemantic() { // the order stays: one look-up is enough
+			first = p.Found.withTies(first)
 		}
 		if err := p.gate.authorize(ctx, p.Found, first, !p.within); err != nil {
 			return err
