@@ -115,23 +115,16 @@ func (h *harness) refused(url, body string, status int, code string) received {
 	return r
 }
 
+// source is a source of a result.
+type source struct {
+	SourceID, OccurredAt string
+	Metadata             map[string]any
+}
+
 // sources returns the sources of what a query finds.
-func (h *harness) sources(key, query, identity string) (list []struct {
-	SourceID   string
-	OccurredAt string
-	Metadata   map[string]any
-},
-) {
+func (h *harness) sources(key, query, identity string) (list []source) {
 	h.t.Helper()
-	var page struct {
-		Results []struct {
-			Sources []struct {
-				SourceID   string
-				OccurredAt string
-				Metadata   map[string]any
-			}
-		}
-	}
+	var page struct{ Results []struct{ Sources []source } }
 	h.must(key, http.MethodPost, api+"/recall", point{"query": query, "identity": identity}, &page)
 	for _, r := range page.Results {
 		list = append(list, r.Sources...)
