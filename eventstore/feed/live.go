@@ -17,7 +17,7 @@ import (
 // The bounds of the window of the shared subscription. A topic that lags further reads the log
 // itself.
 const (
-	windowEvents = 8 * PageEvents
+	windowEvents = 16 * PageEvents
 	windowBytes  = 2 * PageBytes
 )
 

@@ -524,7 +524,7 @@ func TestRanked(t *testing.T) {
 
 // The rows depend on the analysis: they are of the version of the projection.
 func TestRanked_VersionOfAnalysis(t *testing.T) {
-	const analysis, version = 4, 6
+	const analysis, version = 4, 7
 	if got := recall.Shared().Version(); got != analysis {
 		t.Errorf("analysis %d: rows hold what texts state in analysis %d: raise the version of the projection", got, analysis)
 	}

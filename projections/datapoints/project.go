@@ -51,7 +51,7 @@ type Projector struct {
 // within a moment, so that its row is written once.
 func New(blobs eventstore.BlobReader) Projector {
 	return Projector{blobs: blobs, rows: projections.SliceRows, Base: projections.NewBase(projections.Description{
-		Name: Name, Version: 6, Schema: schema + projections.FollowUpTable,
+		Name: Name, Version: 7, Schema: schema + projections.FollowUpTable,
 		Categories: []string{
 			stream.DataPoint, stream.Memory, stream.Ingestion, stream.Pipeline, stream.Deletion, stream.Blob,
 			eventstore.SystemStream,
@@ -59,7 +59,7 @@ func New(blobs eventstore.BlobReader) Projector {
 		},
 		TextTables: []string{"data_points", "revisions"},
 		Counted:    []string{"data_points", "revisions", "sends"},
-		Pace:       projections.Pace{Min: 50 * time.Millisecond},
+		Pace:       projections.Pace{Min: 50 * time.Millisecond, Max: 100 * time.Millisecond, Full: projections.LargePage},
 	})}
 }
 

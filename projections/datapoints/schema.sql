@@ -32,7 +32,7 @@ create table data_points (
 	-- A source id may not fit into an index, and a key of an index remains in its inner pages after its row.
 	source_key   text not null generated always as (left(source_id, 100)) stored,
 	author_key   uuid generated always as (md5(project_id || ' ' || author)::uuid) stored
-);
+) with (fillfactor = 55); -- room for the second write, when its memories come, which then leaves the indexes alone
 create index data_points_by_project on data_points (project_id, accepted_at, id);
 -- What lists find data points by. Texts are included for the search by prefix: inner pages do not hold them.
 create index data_points_by_time on data_points (project_id, occurred_at, id) include (label_key, source_key);

@@ -207,7 +207,7 @@ func (r *runner) readShared(ctx context.Context, after eventstore.Position, out 
 
 // decode decodes the projector's events and those of the store.
 func (r *runner) decode(e eventstore.Recorded) eventstore.DecodedEvent {
-	if f := (eventstore.DecodedEvent{Recorded: e}); !e.System() && !r.owns(f) {
+	if f := (eventstore.DecodedEvent{Recorded: e}); !e.System() && !r.owns(&f) {
 		return f
 	}
 	return feed.Decode(r.codec, e)

@@ -224,7 +224,7 @@ func (r *runner) recoverPanics(ctx context.Context, tx pgx.Tx, own []eventstore.
 }
 
 // owns reports whether the projector gets an event.
-func (r *runner) owns(f eventstore.DecodedEvent) bool {
+func (r *runner) owns(f *eventstore.DecodedEvent) bool {
 	_, isWhole := r.projector.(projections.Whole)
 	return slices.Contains(r.projector.Categories(), stream.Category(f.Stream)) &&
 		(isWhole || !f.IsPassedOver() && !r.setAside.Covers(f.Position, r.projector.Name()))
@@ -260,11 +260,19 @@ type part struct {
 
 // partOf returns a whole page. It decides once for each event whether the projector applies it.
 func (r *runner) partOf(after eventstore.Position, events []eventstore.DecodedEvent) part {
-	p := part{after: after, events: events}
-	for i, f := range events {
-		if r.owns(f) {
-			p.own, p.at = append(p.own, f), append(p.at, i)
+	p := part{after: after, events: events, at: make([]int, 0, len(events))}
+	for i := range events {
+		if r.owns(&events[i]) {
+			p.at = append(p.at, i)
 		}
+	}
+	if len(p.at) == len(events) {
+		p.own = events
+		return p
+	}
+	p.own = make([]eventstore.DecodedEvent, len(p.at))
+	for n, i := range p.at {
+		p.own[n] = events[i]
 	}
 	return p
 }

@@ -44,10 +44,10 @@ type Projector struct {
 // NewProjector makes the projector. blobs reads the memories that did not fit into their event, for their ids.
 func NewProjector(blobs eventstore.BlobReader) Projector {
 	return Projector{blobs: blobs, Base: projections.NewBase(projections.Description{
-		Name: Name, Version: 2, Schema: schema,
+		Name: Name, Version: 3, Schema: schema,
 		Categories: []string{stream.Registry, stream.DataPoint, stream.Memory, stream.Deletion},
 		Counted:    []string{"revisions", "memories", "deleted"},
-		Pace:       projections.Pace{Min: 200 * time.Millisecond, Max: 500 * time.Millisecond},
+		Pace:       projections.Pace{Min: 200 * time.Millisecond, Max: 500 * time.Millisecond, Full: projections.LargePage},
 	})}
 }
 

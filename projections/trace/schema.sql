@@ -12,7 +12,7 @@ create table revisions (
 	derived    bigint,                          -- stream revision of its newest memories; null: none, or erased
 	leaf       bytea,                           -- the record of the event that accepted it (docs/leaf.md); null: erased
 	derived_leaf bytea                          -- the record of the event with its newest memories
-);
+) with (fillfactor = 50); -- room for the second write, when its memories come, which then leaves the indexes alone
 create index revisions_by_effect on revisions (data_point, effect);
 
 -- The organizations of projects, which leaves name.

@@ -188,7 +188,7 @@ func (h *handle) replacedIDs(c slotChange) ([]string, error) {
 // batches writes deletes, then upserts. A key that is deleted and upserted is replaced; each batch
 // is on disk when Batch returns.
 func (x *Index) batches(ctx context.Context, h *handle, changes []slotChange) error {
-	batch, terms := h.index.NewBatch(), 0
+	batch, terms, columns := h.index.NewBatch(), 0, columnFields{}
 	flush := func(least int) error {
 		if batch.Size() < least && terms < batchTerms {
 			return nil
@@ -217,7 +217,7 @@ func (x *Index) batches(ctx context.Context, h *handle, changes []slotChange) er
 	}
 	for _, c := range changes {
 		for _, d := range c.Upserts {
-			if err := batch.IndexAdvanced(newDocument(c.at, d)); err != nil {
+			if err := batch.IndexAdvanced(newDocument(columns, c.at, d)); err != nil {
 				return err
 			}
 			terms += len(d.Terms.Text) + len(d.Terms.Label)

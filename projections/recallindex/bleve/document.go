@@ -61,24 +61,36 @@ const (
 	distinctTerms = index.IndexField | index.SkipFreqNorm
 )
 
+// columnFields are the fields with one term, which many documents of a batch have alike, by name and term.
+type columnFields map[[2]string]*terms
+
+// of returns the field with a term. It is analysed already, since several goroutines of Bleve may hold it.
+func (c columnFields) of(name, term string) *terms {
+	key := [2]string{name, term}
+	f := c[key]
+	if f == nil {
+		f = &terms{name: name, terms: []string{term}, options: distinctTerms}
+		f.Analyze()
+		c[key] = f
+	}
+	return f
+}
+
 // newDocument returns a document. The frequency of the term of its part is its order.
-func newDocument(at partition, d recallindex.Document) *document.Document {
+func newDocument(columns columnFields, at partition, d recallindex.Document) *document.Document {
 	part := d.Part()
 	doc := document.NewDocument(at.identifier(d.Key))
 	doc.AddField(&terms{
 		name: partField, prefix: at.prefix, terms: []string{string(part)}, options: countedTerms,
 		frequency: int(d.Order()),
 	})
-	doc.AddField(&terms{name: audienceField, terms: []string{d.Audience.String()}, options: distinctTerms})
-	doc.AddField(&terms{name: dayField, terms: []string{day(d.OccurredAt)}, options: distinctTerms})
-	doc.AddField(&terms{
-		name: traitsField, terms: []string{strconv.FormatUint(uint64(d.Terms.Traits), 16)},
-		options: distinctTerms,
-	})
+	doc.AddField(columns.of(audienceField, d.Audience.String()))
+	doc.AddField(columns.of(dayField, day(d.OccurredAt)))
+	doc.AddField(columns.of(traitsField, strconv.FormatUint(uint64(d.Terms.Traits), 16)))
 	if later(d.Key) {
 		doc.AddField(&terms{name: ownerField, terms: []string{at.owner(d.DataPoint)}, options: distinctTerms})
 	}
-	addText(doc, at, part, d.Terms.Text)
+	addText(doc, columns, at, part, d.Terms.Text)
 	if len(d.Terms.Label) > 0 {
 		doc.AddField(&terms{name: labelField, prefix: at.prefix, terms: d.Terms.Label, options: distinctTerms})
 	}
@@ -86,9 +98,8 @@ func newDocument(at partition, d recallindex.Document) *document.Document {
 }
 
 // addText adds the terms of a text, those of them that are repeated, and the length of the text.
-func addText(doc *document.Document, at partition, part recallindex.Part, text []string) {
-	length := strconv.FormatUint(uint64(len(text)), 16)
-	doc.AddField(&terms{name: lengthField, terms: []string{length}, options: distinctTerms})
+func addText(doc *document.Document, columns columnFields, at partition, part recallindex.Part, text []string) {
+	doc.AddField(columns.of(lengthField, strconv.FormatUint(uint64(len(text)), 16)))
 	if len(text) == 0 {
 		return
 	}

@@ -39,7 +39,7 @@ func TestKeys(t *testing.T) {
 // A text has each of its terms once, without a frequency, and those that it repeats in another field with theirs.
 func TestAddText(t *testing.T) {
 	at, doc := shared(uuid.New()), document.NewDocument("d")
-	addText(doc, at, recallindex.Sources, strings.Fields("a b a c b a d"))
+	addText(doc, columnFields{}, at, recallindex.Sources, strings.Fields("a b a c b a d"))
 	got := map[string]map[string]int{}
 	for _, f := range doc.Fields {
 		f.Analyze()
