@@ -143,7 +143,7 @@ func TestLink_InviteOfWhoHasAnotherWayIn(t *testing.T) {
 			t.Errorf("a reset leaves %s: %+v, %v", name, states, err)
 		}
 		s.elsewhere[s.ana] = true
-		_, err = s.SetPassword(t.Context(), s.linkFor(Reset), Attempt{Password: "a password of the Admin"})
+		_, err = s.SetPassword(t.Context(), s.linkOf(Reset, anasMail, acme), Attempt{Password: "a password of the Admin"})
 		if !errors.Is(err, ErrElsewhere) {
 			t.Errorf("a reset of a member of another organization: %v", err)
 		}
