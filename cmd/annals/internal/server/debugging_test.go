@@ -102,7 +102,7 @@ func TestServer_DebuggingReadsLeaveNoTrace(t *testing.T) {
 	for _, r := range reads {
 		var body any
 		if r.Method == http.MethodPost {
-			body = estimateFiles("full")
+			body = estimateFiles()
 		}
 		for _, key := range []string{d.key, d.other} {
 			d.call(key, r.Method, d.path(r), body)

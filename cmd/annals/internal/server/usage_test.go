@@ -161,8 +161,8 @@ func (h *harness) showsWhoSent(key string) {
 	}
 }
 
-func estimateFiles(points string) point {
-	return point{"points": points, "timeZone": "Europe/Rome", "files": []point{
+func estimateFiles() point {
+	return point{"points": "full", "timeZone": "Europe/Rome", "files": []point{
 		{"path": "mail.eml", "content": "From: Dora <dora@example.com>\nSubject: Tea\nDate: Mon, 12 May 2025 10:15:00 +0200\nMessage-ID: <1@x>\n\nDora likes tea.\n"},
 		{"path": "chat.txt", "content": "[12/05/2025, 10:15] Emil: I live in Oslo.\n[13/05/2025, 10:15] Emil: Hello.\n[13/05/2025, 10:16] Fay: Hi.\n"},
 		{"path": "call.vtt", "content": "WEBVTT\n\n00:01.000 --> 00:02.000\n<v Gus>Hello.\n"},
@@ -180,7 +180,7 @@ func TestServer_EstimateIsSent(t *testing.T) {
 	unraced(t)
 	d := newDebugged(t)
 	var e client.Estimate
-	d.must(d.key, http.MethodPost, api+"/ingest/estimate", estimateFiles("full"), &e)
+	d.must(d.key, http.MethodPost, api+"/ingest/estimate", estimateFiles(), &e)
 	if e.DataPoints != 11 || len(e.Batches) != 1 || !e.Metered || !e.Fits || e.FitsFirst != 11 || e.Credits == nil {
 		t.Fatalf("%+v", e)
 	}
