@@ -250,7 +250,8 @@ soak: walk hostile chaos ## The long walks, whole: hostile calls, kills under lo
 	ANNALS_RECONNECTS=1000 $(TEST) -count=1 -timeout 30m -run '^TestReconnects' ./eventstore/esdb
 	ANNALS_CLUSTER_FAULTS=200 $(TEST) -count=1 -timeout 60m -v -run '^TestCluster_Faults' ./eventstore/esdb
 	$(TEST) -count=1 -timeout 30m -run '^TestCut_Hostile' ./domain/estimate -hostile-bytes 1048576
-	ANNALS_HOSTILE=all $(TEST) -count=1 -timeout 30m -run '^TestExtract_SentenceEndsAtEachWord$$' ./domain/comprehend
+	ANNALS_HOSTILE=all $(TEST) -count=1 -timeout 30m -run '^Test(Extract_SentenceEndsAtEachWord|Server_DebuggingReadsUnderHostileQuestions)$$' \
+		./domain/comprehend ./cmd/annals/internal/server
 	$(TEST) -count=1 -timeout 30m -run '^TestApply_' ./projections/datapoints -rapid.checks=1000
 	$(TEST) -count=1 -timeout 30m -run '^Test(Apply|Recount)_' ./projections/directory -rapid.checks=1000
 	ANNALS_TEST_REVISIONS=100000 $(TEST) -count=1 -timeout 60m -run '^Test(Deletion_CostIsFlat|Moot_CostIsFlat|Erase_ManyRevisions)$$' \

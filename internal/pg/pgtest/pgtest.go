@@ -60,8 +60,8 @@ func Main(m interface{ Run() int }) { os.Exit(Run(m)) }
 
 // Run is Main for a TestMain that has more to do; it returns the exit code.
 func Run(m interface{ Run() int }) int {
-	// Tests start services one after the other, whose garbage is small beside the memory of a machine: a quarter of the
-	// collections takes a seventh off their time.
+	// Tests start one service after the other, whose garbage is small for the memory of a machine. With a quarter of the
+	// collections they take a seventh less processor time.
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(400)
 	}

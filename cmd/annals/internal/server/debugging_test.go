@@ -290,3 +290,94 @@ func TestServer_ExplainARecall(t *testing.T) {
 		t.Errorf("logged %v", logged)
 	}
 }
+
+// envelope fails unless a body is the JSON of an error.
+func envelope(status int, body []byte) error {
+	var e struct {
+		Code, DebugMessage string
+		Status             int
+		Data               map[string]any
+	}
+	err := json.Unmarshal(body, &e)
+	if err != nil || e.Code == "" || e.DebugMessage == "" || e.Status != status || e.Data == nil {
+		return fmt.Errorf("%d %.300s is no envelope: %w", status, body, err)
+	}
+	for _, inner := range []string{"SQLSTATE", "goroutine", "pgx", "ops.", "datapoints."} {
+		if strings.Contains(string(body), inner) {
+			return errors.New("an answer shows " + inner)
+		}
+	}
+	return nil
+}
+
+// What is asked wrongly, by a stranger, or very often, is refused with an envelope, shows nothing of
+// another project, and stays small.
+func TestServer_DebuggingReadsUnderHostileQuestions(t *testing.T) {
+	unraced(t)
+	d := newDebugged(t)
+	values := []string{
+		"", "\x00", "a\x00b", "\xff", "-1", "0", "99999999999999999999", "1e3", "%", "_", "%%__", `\`, "'", "(a+)+$", "[",
+		"tea", "call", "Ana", d.send, d.request, d.node, "{" + d.node + "}", strings.ReplaceAll(d.node, "-", ""),
+		uuid.Nil.String(), strings.Repeat("x", 1001), strings.Repeat("ü", 5000), "0001-01-01T00:00:00Z",
+		"9999-12-31T23:59:59Z", "2026-02-30", strings.Repeat("A", 32), strings.Repeat("_", 42) + "8=",
+		d.node + ":inputs", ":inputs", "true", "2xx",
+	}
+	names := []string{
+		"from", "to", "status", "statusClass", "endpoint", "keyName", "search", "after", "first", "ingestionId",
+		"afterMemories", "afterSources", "revealAll", "reveal", "limit",
+	}
+	ask := func(key, path string) {
+		t.Helper()
+		status, body := d.call(key, http.MethodGet, path, nil)
+		if status >= 500 {
+			t.Errorf("%.200s: %d %.300s", path, status, body)
+		}
+		if status >= 400 && len(body) > 0 && status != http.StatusRequestHeaderFieldsTooLarge {
+			if err := envelope(status, body); err != nil {
+				t.Errorf("%.200s: %v", path, err)
+			}
+		}
+		if len(body) > 1<<20 {
+			t.Errorf("%.200s: %d bytes", path, len(body))
+		}
+		if key == d.other && strings.Contains(string(body), "Rome") {
+			t.Errorf("%.200s shows another project: %.300s", path, body)
+		}
+	}
+	for _, r := range debuggingReads(t) {
+		for i, name := range names {
+			for j, value := range values {
+				if (i+j)%3 > 0 && os.Getenv("ANNALS_HOSTILE") == "" {
+					continue // a third of them for each name, all of them in make soak
+				}
+				ask(d.key, d.path(r)+"?"+url.Values{name: {value}}.Encode())
+			}
+			ask(d.other, d.path(r)+"?"+url.Values{name: {"call"}}.Encode())
+			for _, value := range []string{"x", "2", d.node + ":outputs"} {
+				for _, times := range []int{2, 101, 1000, 10_000} {
+					ask(d.key, d.path(r)+"?"+strings.Repeat("&"+name+"="+value, times))
+				}
+			}
+		}
+		if strings.Contains(r.Path, ":") {
+			for _, value := range values {
+				if value != "" {
+					at := strings.Index(r.Path, ":")
+					end := max(strings.Index(r.Path[at:], "/"), 0)
+					rest := ""
+					if end > 0 {
+						rest = r.Path[at+end:]
+					}
+					ask(d.key, r.Path[:at]+url.PathEscape(value)+rest)
+				}
+			}
+			d.wants(d.other, r.Method, d.path(r), nil, 404, "not-found")
+		}
+		d.wants(d.management, r.Method, d.path(r), nil, 401, "unauthorized")
+		d.wants("svc_sk_unknown", r.Method, d.path(r), nil, 401, "unauthorized")
+	}
+	d.setArchived("Acme", "tea", true)
+	for _, r := range debuggingReads(t) {
+		d.wants(d.key, r.Method, d.path(r), nil, 403, "project-archived")
+	}
+}

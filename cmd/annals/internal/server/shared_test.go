@@ -87,12 +87,9 @@ func (l *life) end() int {
 	return 0
 }
 
-// otherOrigin is an origin whose pages may call the shared service, as those of the console.
-const otherOrigin = "https://inspector.example"
-
 // theService is started by the first test that asks for it.
 var theService = sync.OnceValue(func() *harness {
-	return newLasting(func(cfg *Config) { cfg.RateLimit, cfg.MCPOrigins = new(0), otherOrigin })
+	return newLasting(func(cfg *Config) { cfg.RateLimit = new(0) })
 })
 
 // newLasting starts a service that ends after all tests.
