@@ -133,12 +133,7 @@ var places atomic.Int64
 // organizations have together.
 func newTenant(t *testing.T) *harness {
 	t.Helper()
-	return newTenantOf(t, theService())
-}
-
-// newTenantOf is newTenant on a service that other tests of a kind share.
-func newTenantOf(t *testing.T, s *harness) *harness {
-	t.Helper()
+	s := theService()
 	t.Parallel()
 	mark := strconv.FormatInt(places.Add(1), 10)
 	h := &harness{
