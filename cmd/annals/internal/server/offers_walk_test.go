@@ -318,8 +318,11 @@ var sameBut = []struct {
 	pattern *regexp.Regexp
 	with    string
 }{
-	{regexp.MustCompile(`[a-z0-9]+@walk\.example`), "A"}, {linkIn, "/link/"}, {regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f-]{27}`), "ID"},
-	{regexp.MustCompile(`\d{4}-\d\d-\d\d[T ][\d:.Z]+`), "T"}, {regexp.MustCompile(`name="form" value="[A-Z0-9]+"`), "F"},
+	{regexp.MustCompile(`[a-z0-9]+@walk\.example`), "A"},
+	{linkIn, "/link/"},
+	{regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f-]{27}`), "ID"},
+	{regexp.MustCompile(`\d{4}-\d\d-\d\d[T ][\d:.Z]+`), "T"},
+	{regexp.MustCompile(`name="form" value="[A-Z0-9]+"`), "F"},
 }
 
 // showsNobody checks that whether somebody has an address shows neither in the page of members, nor in the mail, nor in
