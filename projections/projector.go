@@ -12,7 +12,6 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/annals-project/annals/eventstore"
-	"github.com/annals-project/annals/eventstore/feed"
 	"github.com/annals-project/annals/internal/pgarray"
 	"github.com/annals-project/annals/internal/projection"
 )
@@ -64,10 +63,6 @@ type Pace struct {
 	// Full is how many events make a page full; 0 for feed.PageEvents. A page of fewer may wait.
 	Full int
 }
-
-// LargePage is Pace.Full of a projection with much to write for each event of a send: it reads and writes its rows for
-// more of them at once. It is a quarter of what the feed keeps for those that follow it.
-const LargePage = 4 * feed.PageEvents
 
 // perEvent is by how much each event of a page extends its pause.
 const perEvent = time.Millisecond

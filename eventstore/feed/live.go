@@ -17,7 +17,7 @@ import (
 // The bounds of the window of the shared subscription. A topic that lags further reads the log
 // itself.
 const (
-	windowEvents = 16 * PageEvents
+	windowEvents = 8 * PageEvents
 	windowBytes  = 2 * PageBytes
 )
 

@@ -53,7 +53,7 @@ func New(log Log, codec *eventstore.Codec) Projector {
 		Name: Name, Version: 1, Schema: schema + projections.FollowUpTable,
 		Categories: append([]string{stream.Blob}, categories...),
 		Counted:    []string{"projects"},
-		Pace:       projections.Pace{Min: 500 * time.Millisecond, Max: time.Second, Full: projections.LargePage},
+		Pace:       projections.Pace{Min: 500 * time.Millisecond, Max: time.Second},
 	})}
 }
 

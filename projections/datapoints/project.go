@@ -59,7 +59,7 @@ func New(blobs eventstore.BlobReader) Projector {
 		},
 		TextTables: []string{"data_points", "revisions"},
 		Counted:    []string{"data_points", "revisions", "sends"},
-		Pace:       projections.Pace{Min: 50 * time.Millisecond, Max: 100 * time.Millisecond, Full: projections.LargePage},
+		Pace:       projections.Pace{Min: 50 * time.Millisecond},
 	})}
 }
 

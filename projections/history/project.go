@@ -47,7 +47,7 @@ func New() Projector {
 		},
 		TextTables: []string{"settings"}, // a hash of traits confirms a guess of them
 		Counted:    []string{"entries", "about", "settings", "names", "projects"},
-		Pace:       projections.Pace{Min: 200 * time.Millisecond, Max: 500 * time.Millisecond, Full: projections.LargePage},
+		Pace:       projections.Pace{Min: 200 * time.Millisecond, Max: 500 * time.Millisecond},
 	})}
 }
 

@@ -53,7 +53,7 @@ func New(blobs eventstore.BlobReader, logger *slog.Logger) *Projector {
 		Schema:     schema + projections.FollowUpTable,
 		TextTables: []string{"memories"},
 		Counted:    []string{"memories", "captured"},
-		Pace:       projections.Pace{Min: 60 * time.Millisecond, Max: 280 * time.Millisecond, Full: projections.LargePage},
+		Pace:       projections.Pace{Min: 60 * time.Millisecond, Max: 180 * time.Millisecond},
 	})
 	return p
 }

@@ -48,6 +48,9 @@ const version = 6
 // and recall.NewAnalyzers has their analysis. There is none.
 var continued []int
 
+// pageEvents is how many events make a page full.
+const pageEvents = 2048
+
 // New makes the projector. A page costs as much as dozens of its documents, and its terms are written once for the
 // page, and again with each merge: a document in a page of 1,000 costs 30 % less than in one of 250.
 func New(index Index, texts Texts, analyzers recall.Analyzers, log *slog.Logger) *Projector {
@@ -55,7 +58,7 @@ func New(index Index, texts Texts, analyzers recall.Analyzers, log *slog.Logger)
 		index: index, texts: texts, analyzers: analyzers, continued: continued, log: log,
 		Base: projections.NewBase(projections.Description{
 			Name: Name, Version: version, Categories: []string{stream.DataPoint, stream.Memory, stream.Deletion}, Schema: schema,
-			Pace:    projections.Pace{Min: 80 * time.Millisecond, Max: 300 * time.Millisecond, Full: projections.LargePage},
+			Pace:    projections.Pace{Min: 80 * time.Millisecond, Max: 200 * time.Millisecond, Full: pageEvents},
 			Counted: []string{"data_points"},
 		}),
 	}

@@ -47,7 +47,7 @@ func NewProjector(blobs eventstore.BlobReader) Projector {
 		Name: Name, Version: 3, Schema: schema,
 		Categories: []string{stream.Registry, stream.DataPoint, stream.Memory, stream.Deletion},
 		Counted:    []string{"revisions", "memories", "deleted"},
-		Pace:       projections.Pace{Min: 200 * time.Millisecond, Max: 500 * time.Millisecond, Full: projections.LargePage},
+		Pace:       projections.Pace{Min: 200 * time.Millisecond, Max: 500 * time.Millisecond},
 	})}
 }
 
