@@ -138,7 +138,7 @@ func (h *harness) imports(own, neighbour string) {
 			}
 		})
 	}
-	// stored makes a write. On a busy machine it may be visible late, which its answer says; it is not refused.
+	// stored makes a write. On a busy machine it may be visible late, which its answer has; it is not refused.
 	stored := func(key, method, path string, body any) {
 		status, answer := h.call(key, method, api+path, body)
 		if status >= 300 && !strings.Contains(string(answer), `"committed":true`) {

@@ -382,13 +382,15 @@ func TestModels_EndpointLeast(t *testing.T) {
 	for _, c := range []struct {
 		least float64
 		want  string
-	}{{0.2, "blue"}, {0.9, ""}} {
+	}{{0, "blue"}, {0.2, "blue"}, {0.9, ""}} {
 		h.begin(BuiltinAuto, func(cfg *Config) {
 			cfg.Embeddings.URL, cfg.Embeddings.Name, cfg.EmbeddingsLeast = fake.URL+"/v1", "small", c.least
 		})
-		if c.want != "" {
+		if c.least == 0 {
 			h.send(h.key, "/ingest", "completed", point{"id": "blue", "content": "My automobile turned blue", "label": "note", "identity": "Ana"})
 			h.embedded("small", 1)
+		}
+		if c.want != "" {
 			h.findsByMeaning()
 		} else if got := h.first("gizmotron"); got != "" {
 			t.Errorf("least %v: by meaning %q", c.least, got)
