@@ -175,28 +175,70 @@ func TestPointPages_CorrectAndDelete(t *testing.T) {
 func TestPointPages_List(t *testing.T) {
 	b, key := pagesOfTest(t)
 	var items []point
-	for n := range 60 { // more than a page
+	for n := range 120 {
 		items = append(items, point{
-			"id": fmt.Sprint("mail/", n), "content": "=text", "identity": "ana",
+			"id": "mail/" + string(rune('a'+n%26)) + time.Duration(n).String(), "content": "=text", "identity": "ana",
 			"timestamp": time.Date(2026, 1, 1, 0, n, 0, 0, time.UTC).Format(time.RFC3339),
 		})
 	}
 	b.send(key, "/ingest/batch", "completed", map[string]any{"items": items})
-	first := b.get("read", "/p/default/data?author=ana").want(t, http.StatusOK, "60 in all")
+	first := b.get("read", "/p/default/data?author=ana").want(t, http.StatusOK, "120 in all")
 	next := regexp.MustCompile(`rel="next" href="([^"]*)"`).FindStringSubmatch(first.Body)
 	if next == nil || !strings.Contains(next[1], "author=ana") {
 		t.Fatalf("next page: %v", next)
 	}
-	second := b.get("read", html.UnescapeString(next[1])).want(t, http.StatusOK, "60 in all", "author=ana", `rel="prev"`)
-	if n := strings.Count(second.Body, "<tr>"); n != 11 {
+	second := b.get("read", strings.ReplaceAll(next[1], "&amp;", "&")).want(t, http.StatusOK, "120 in all", "author=ana", `rel="prev"`)
+	if n := strings.Count(second.Body, "<tr>"); n != 51 {
 		t.Errorf("%d rows on the second page", n)
 	}
-	b.get("read", "/p/default/data?id=none").want(t, http.StatusOK, "No data point matches.")
+	for role, lines := range map[string]int{"read": 51, "admin": 121} { // a file of more than a page is an export
+		csv := b.get(role, "/p/default/data?author=ana&format=csv").want(t, http.StatusOK, "\nmail/", ",'=text,")
+		if n := strings.Count(csv.Body, "\n"); n != lines {
+			t.Errorf("%s has %d lines of CSV, want %d", role, n, lines)
+		}
+	}
+	var list struct {
+		Items []struct{ ID string }
+		More  bool
+	}
+	for query, want := range map[string]int{"?id=mail/&format=json": 120, "?id=none&format=json": 0} {
+		if err := json.Unmarshal([]byte(b.get("admin", "/p/default/data"+query).want(t, http.StatusOK).Body), &list); err != nil ||
+			len(list.Items) != want || list.More {
+			t.Errorf("%s: %d points, %v", query, len(list.Items), err)
+		}
+	}
 	b.get("read", "/p/default/data?id=mail/&from=2026-01-02").want(t, http.StatusOK, "No data point matches.")
-	b.get("read", "/p/default/data?id=mail/&to=2026-01-01").want(t, http.StatusOK, "60 in all")
+	b.get("read", "/p/default/data?id=mail/&to=2026-01-01").want(t, http.StatusOK, "120 in all")
 	for _, wrong := range []string{"from=soon", "after=x", "before=AAAA", "author=%00", "label=%FF"} {
 		b.get("read", "/p/default/data?"+wrong).want(t, http.StatusBadRequest)
 	}
+}
+
+func TestPointPages_FailedSendsBothWays(t *testing.T) {
+	b, key := pagesOfTest(t)
+	send := b.send(key, "/ingest", "completed", point{"id": "s", "content": "Ana moved to Rome."})
+	_, err := b.storage.db.Exec(t.Context(), `insert into datapoints.sends
+		select (jsonb_populate_record(s, jsonb_build_object('id', gen_random_uuid(), 'phase', 'failed', 'failure_open', true,
+			'failure_code', 'code ' || n, 'failure_message', 'no', 'accepted_at', s.accepted_at + n * interval '1 s'))).*
+		from datapoints.sends s, generate_series(1, 120) n where s.id = $1`, send)
+	runtest.Must(t, err)
+	follow := func(p page, rel string) page {
+		t.Helper()
+		link := regexp.MustCompile(`rel="` + rel + `" href="([^"]*)"`).FindStringSubmatch(p.Body)
+		if link == nil {
+			t.Fatalf("no link to the %s page: %s", rel, p.Body)
+		}
+		return b.get("read", html.UnescapeString(link[1]))
+	}
+	first := b.get("read", "/p/default/failed").want(t, http.StatusOK, "code 1:", "code 50:")
+	third := follow(follow(first, "next"), "next").want(t, http.StatusOK, "code 101:", "code 120:")
+	second := follow(third, "prev").want(t, http.StatusOK, "code 51:", "code 100:")
+	follow(second, "prev").want(t, http.StatusOK, "code 1:", "code 50:")
+	csv := b.get("admin", "/p/default/failed?format=csv").want(t, http.StatusOK, "code 120,no")
+	if n := strings.Count(csv.Body, "\n"); n != 121 {
+		t.Errorf("%d lines of CSV", n)
+	}
+	b.get("read", "/p/default/failed?after=x").want(t, http.StatusBadRequest)
 }
 
 func TestPointPages_SearchFindsEveryKind(t *testing.T) {
