@@ -201,6 +201,11 @@ func TestServer_KeysAreSealed(t *testing.T) {
 	h.reveals([][]byte{fresh}, first[datafolder.ProjectKeyName], key.Key)
 	runtest.Must(t, os.Remove(filepath.Join(h.dir, datafolder.SealKeyFile))) // the former key can be given up
 	h.must(first[datafolder.ManagementKeyName], http.MethodDelete, api+"/projects/default/keys/"+key.ID, nil, nil)
+	status, revoked := h.call(key.Key, http.MethodGet, api+"/usage", nil)
+	_, unknown := h.call(secret.ProjectKeyPrefix+strings.Repeat("0", 40), http.MethodGet, api+"/usage", nil)
+	if status != http.StatusUnauthorized || !bytes.Equal(revoked, unknown) {
+		t.Errorf("a revoked key is answered unlike an unknown one: %d %s, %s", status, revoked, unknown)
+	}
 	h.reveals([][]byte{fresh}, first[datafolder.ProjectKeyName])
 	h.stop()
 	h.start()
