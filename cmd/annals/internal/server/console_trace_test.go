@@ -25,7 +25,7 @@ func TestConsole_RequestsAreFilteredAndShown(t *testing.T) {
 	h := newStaff(t)
 	key, _ := h.keys()
 	long := strings.Repeat("A sentence that makes the text long. ", 3000)
-	h.must(key, http.MethodPost, "/api/v1/ingest", map[string]any{"id": "long", "content": long}, nil)
+	h.send(key, "/ingest", "completed", map[string]any{"id": "long", "content": long})
 	h.call(key, http.MethodGet, "/api/v1/identities/nobody", nil)
 	r := h.as("read")
 	r.Open("/p/default/requests?search=nothing-like-it")
