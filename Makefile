@@ -32,8 +32,15 @@ export GOFLAGS := $(strip $(filter-out -trimpath,$(shell $(GO) env GOFLAGS)) -tr
 TEST := $(GO) test -ldflags=-w -toolexec 'env GOGC=400'
 # make lint vets every package, so the tests need not.
 UNVETTED := $(TEST) -vet=off
+# Tests make and remove many small files, most of them of databases. Where the memory has room and programs may run from
+# it, their folders are there: on a disk they take a fifth longer.
+SCRATCH := $(or $(TMPDIR),$(shell room=$$(df -Pk /dev/shm 2>/dev/null | awk 'NR == 2 { print int($$4 / 1048576) }'); \
+	free=$$(awk '/^MemAvailable/ { print int($$2 / 1048576) }' /proc/meminfo 2>/dev/null); \
+	if [ -w /dev/shm ] && [ "$${room:-0}" -ge 4 ] && [ "$${free:-0}" -ge 8 ] && \
+		! grep -q '^[^ ]* /dev/shm [^ ]* [^ ]*noexec' /proc/mounts; then echo /dev/shm; else echo /tmp; fi))
+test test-deploy test-clients test-elasticsearch race cover scratch: export TMPDIR := $(SCRATCH)
 
-.PHONY: help run build model test test-deploy test-clients test-generators test-elasticsearch browser mcp-clients mcp-clients-python screenshots check race fmt linter lint lint-openapi cover vuln bench bench-pair bench-size bench-hostile fuzz walk hostile chaos soak golden examples docs clean
+.PHONY: help run build model test scratch test-deploy test-clients test-generators test-elasticsearch browser mcp-clients mcp-clients-python screenshots check race fmt linter lint lint-openapi cover vuln bench bench-pair bench-size bench-hostile fuzz walk hostile chaos soak golden examples docs clean
 
 help: ## List the targets.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -60,6 +67,9 @@ test: ## Run every test (T=./folder/... for some of them).
 	$(UNVETTED) -p 4 -timeout 20m $(T)
 	cd client && $(UNVETTED) ./...
 	cd bench && $(UNVETTED) ./...
+
+scratch: ## Print the folder in which tests have their files (TMPDIR=folder for another place).
+	@echo "$$TMPDIR"
 
 test-deploy: ## Check what is in deploy/: Compose file, Helm chart, dashboards, alerts, the image without Docker, and the files of the audit log with programs of others.
 	cd deploy/test && $(TEST) -vet=all -timeout 20m ./...

@@ -21,7 +21,6 @@ import (
 	"github.com/annals-project/annals/internal/pg"
 	"github.com/annals-project/annals/internal/pg/ownership"
 	"github.com/annals-project/annals/internal/pg/schemas"
-	"github.com/annals-project/annals/internal/projection"
 )
 
 //go:embed */*.sql
@@ -123,7 +122,7 @@ func CheckOwner(ctx context.Context, db *pgxpool.Pool, logID uuid.UUID) error {
 		return err
 	}
 	for _, s := range all {
-		if s.Name == schema && !s.Marked {
+		if s.Name == schema && s.LogID == uuid.Nil {
 			err = takeOver(ctx, db, all, schema, logID)
 		} else {
 			err = s.Require(logID)
@@ -141,8 +140,8 @@ func ownSchemas(ctx context.Context, db ownership.Querier, prefix schemas.Prefix
 	return ownership.Find(ctx, db, []string{prefix.Name(schemas.Ops)}, prefix.Projections())
 }
 
-// takeOver returns nil if schema ops, which has no mark, was made by an earlier version and belongs to a log: the
-// projections in the database are of that log, or the tables are empty.
+// takeOver returns nil if schema ops, which has no mark, was made while the log was not known, and belongs to it: the
+// tables are empty, or the projections in the database are of that log.
 func takeOver(
 	ctx context.Context, db ownership.Querier, all []ownership.Schema, schema string, logID uuid.UUID,
 ) error {
@@ -166,7 +165,7 @@ func takeOver(
 			return fmt.Errorf("look into %s: %w", name, err)
 		}
 		if filled && table != "migrations" {
-			return fmt.Errorf("%w; if an earlier version of this program made it for the log of the event store, run: %s",
+			return fmt.Errorf("%w; if this program made it for the log of the event store, run: %s",
 				foreign, ownership.MarkStatement(schema, logID))
 		}
 	}
@@ -186,8 +185,8 @@ func tablesOf(ctx context.Context, db ownership.Querier, schema string) ([]strin
 	return pgx.CollectRows(rows, pgx.RowTo[string])
 }
 
-// own makes schema ops for a log, or checks that it is of the log. It marks what an earlier version made. With uuid.Nil
-// a new schema gets no mark, and an existing one may be of any log.
+// own makes schema ops for a log, or checks that it is of the log, and marks it. With uuid.Nil a new schema gets no
+// mark, and an existing one may be of any log.
 func own(ctx context.Context, tx pgx.Tx, prefix schemas.Prefix, logID uuid.UUID) error {
 	schema := prefix.Name(schemas.Ops)
 	all, err := ownSchemas(ctx, tx, prefix)
@@ -195,40 +194,26 @@ func own(ctx context.Context, tx pgx.Tx, prefix schemas.Prefix, logID uuid.UUID)
 		return err
 	}
 	i := slices.IndexFunc(all, func(s ownership.Schema) bool { return s.Name == schema })
-	if i < 0 {
-		if _, err := tx.Exec(ctx, "create schema "+schema); err != nil {
-			return err
-		}
-		all = append(all, ownership.Schema{Name: schema, Owned: true})
-	} else if logID == uuid.Nil {
+	switch {
+	case i < 0:
+		_, err = tx.Exec(ctx, "create schema "+schema)
+	case logID == uuid.Nil:
 		return ofProgram(ctx, tx, all[i])
-	} else if all[i].Marked {
+	case all[i].LogID != uuid.Nil:
 		return all[i].Require(logID)
-	} else if err := takeOver(ctx, tx, all, schema, logID); err != nil {
+	default:
+		err = takeOver(ctx, tx, all, schema, logID)
+	}
+	if err != nil || logID == uuid.Nil {
 		return err
 	}
-	if logID == uuid.Nil {
-		return nil
-	}
-	var live []string
-	for _, name := range projection.Names() {
-		live = append(live, prefix.Name(name))
-	}
-	for _, s := range all {
-		ours := s.Name == schema || slices.Contains(live, s.Name) && s.Require(logID) == nil
-		if s.Marked || !s.Owned || !ours {
-			continue
-		}
-		if _, err := tx.Exec(ctx, ownership.MarkStatement(s.Name, logID)); err != nil {
-			return err
-		}
-	}
-	return nil
+	_, err = tx.Exec(ctx, ownership.MarkStatement(schema, logID))
+	return err
 }
 
 // ofProgram returns an error unless this program made schema ops, for whatever log.
 func ofProgram(ctx context.Context, db ownership.Querier, ops ownership.Schema) error {
-	if ops.Marked {
+	if ops.LogID != uuid.Nil {
 		return nil
 	}
 	tables, err := tablesOf(ctx, db, ops.Name)

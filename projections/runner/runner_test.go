@@ -24,7 +24,6 @@ import (
 	"github.com/annals-project/annals/eventstore/node"
 	"github.com/annals-project/annals/eventstore/node/nodetest"
 	"github.com/annals-project/annals/internal/pg"
-	"github.com/annals-project/annals/internal/pg/ownership"
 	"github.com/annals-project/annals/internal/pg/pgtest"
 	_ "github.com/annals-project/annals/internal/seedtest"
 	"github.com/annals-project/annals/projections"
@@ -420,30 +419,6 @@ func TestDropLeftovers_OfOthers(t *testing.T) {
 		t.Error(err)
 	}
 	w.wantTotals(t, "apples", total{"apple-1", 1, 1})
-}
-
-// A schema from before schemas were marked is of the log that its checkpoint names, and so are its leftovers.
-func TestRunner_SchemasWithoutMark(t *testing.T) {
-	w := newWorld(t)
-	apples := tally{family: "apple"}
-	stop := run(t, w.runtime(t, nil, apples))
-	mustWait(t, NewWaiter(w.db), w.add(t, "apple-1", 1), "apples")
-	stop()
-	w.killedRebuild(t, apples)
-	w.exec(t, `update apples_next.checkpoint set until = clock_timestamp()`)
-	w.exec(t, `comment on schema apples is null; comment on schema apples_next is null`)
-	rt := w.runtime(t, nil, apples)
-	run(t, rt)
-	mustWait(t, rt.Waiter(), w.add(t, "apple-1", 2), "apples")
-	w.wantTotals(t, "apples", total{"apple-1", 3, 2})
-	eventually(t, "the shadow is dropped", func() bool { return w.schemas(t, "apples") == 1 })
-	if err := rt.Rebuild(limited(t), "apples", nil); err != nil {
-		t.Fatal(err)
-	}
-	s, ok, err := ownership.One(t.Context(), w.db, "apples")
-	if err != nil || !ok || !s.Marked || s.LogID != w.logID {
-		t.Errorf("after a rebuild: %+v, %t, %v", s, ok, err)
-	}
 }
 
 // Another application may write to streams whose names begin like those of a projection. A malformed event in a stream

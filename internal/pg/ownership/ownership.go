@@ -6,7 +6,6 @@ package ownership
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 
@@ -28,15 +27,11 @@ func MarkStatement(schema string, logID uuid.UUID) string {
 // Schema is a schema that exists.
 type Schema struct {
 	Name string
-	// LogID is the log that the schema is proved to be of, uuid.Nil without a proof.
+	// LogID is the log that the schema is marked as one of, uuid.Nil without a mark.
 	LogID uuid.UUID
-	// Marked is false if only the checkpoint in the schema is the proof, as before schemas were marked.
-	Marked bool
-	// Owned is true if the user of the connection may mark it.
-	Owned bool
 }
 
-// Require returns a *ForeignError unless the schema is proved to be of a log.
+// Require returns a *ForeignError unless the schema is marked as one of a log.
 func (s Schema) Require(logID uuid.UUID) error {
 	if s.LogID != uuid.Nil && s.LogID == logID {
 		return nil
@@ -44,10 +39,10 @@ func (s Schema) Require(logID uuid.UUID) error {
 	return &ForeignError{Schema: s.Name, Of: s.LogID, LogID: logID}
 }
 
-// ForeignError refuses a schema that is not proved to be of a log.
+// ForeignError refuses a schema that is not marked as one of a log.
 type ForeignError struct {
 	Schema string
-	// Of is the log that the schema is of, uuid.Nil if it is not proved to be of any.
+	// Of is the log that the schema is of, uuid.Nil if it is not marked as one of any.
 	Of uuid.UUID
 	// LogID is the log of the event store, uuid.Nil if that is empty.
 	LogID uuid.UUID
@@ -74,54 +69,31 @@ type Querier interface {
 	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
 }
 
-// find reads the schemas that a pattern matches. hasCheckpoint is true of those whose table checkpoint has the columns
-// of a checkpoint of ours and may be read.
-const find = `select n.nspname::text, coalesce(obj_description(n.oid, 'pg_namespace'), ''), exists (
-		select from pg_class c where c.relnamespace = n.oid and c.relname = 'checkpoint' and c.relkind = 'r'
-			and has_schema_privilege(n.oid, 'usage') and has_table_privilege(c.oid, 'select')
-			and (select count(*) from pg_attribute a where a.attrelid = c.oid and not a.attisdropped
-				and a.attname in ('epoch', 'holder', 'position', 'log_id', 'last_event_id', 'target')) = 6
-	), pg_has_role(n.nspowner, 'usage') from pg_namespace n where n.nspname = any($1) or $2 <> '' and n.nspname ~ $2 order by 1`
+// find reads the schemas that have a name or match a pattern.
+const find = `select nspname::text, coalesce(obj_description(oid, 'pg_namespace'), '') from pg_namespace
+	where nspname = any($1) or $2 <> '' and nspname ~ $2 order by 1`
 
 // Find returns the schemas with names, and those whose names match a regular expression unless it is empty, in the
 // order of their names.
 func Find(ctx context.Context, db Querier, names []string, pattern string) ([]Schema, error) {
-	list, err := findAll(ctx, db, names, pattern)
+	rows, err := db.Query(ctx, find, names, pattern)
 	if err != nil {
 		return nil, fmt.Errorf("find whose the schemas are: %w", err)
 	}
-	return list, nil
-}
-
-func findAll(ctx context.Context, db Querier, names []string, pattern string) (list []Schema, err error) {
-	rows, err := db.Query(ctx, find, names, pattern)
-	if err != nil {
-		return nil, err
-	}
-	var unmarked []int // of list
-	var name, comment string
-	var hasCheckpoint, owned bool
-	if _, err := pgx.ForEachRow(rows, []any{&name, &comment, &hasCheckpoint, &owned}, func() error {
-		s := Schema{Name: name, Owned: owned}
+	list, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (s Schema, err error) {
+		var comment string
+		if err := row.Scan(&s.Name, &comment); err != nil {
+			return s, err
+		}
 		if id, is := strings.CutPrefix(comment, mark); is {
 			if logID, err := uuid.Parse(id); err == nil {
-				s.LogID, s.Marked = logID, true
+				s.LogID = logID
 			}
 		}
-		if !s.Marked && hasCheckpoint {
-			unmarked = append(unmarked, len(list))
-		}
-		list = append(list, s)
-		return nil
-	}); err != nil {
-		return nil, err
-	}
-	for _, i := range unmarked {
-		checkpoint := pgx.Identifier{list[i].Name, "checkpoint"}.Sanitize()
-		err := db.QueryRow(ctx, `select log_id from `+checkpoint).Scan(&list[i].LogID)
-		if err != nil && !errors.Is(err, pgx.ErrNoRows) {
-			return nil, err
-		}
+		return s, nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("find whose the schemas are: %w", err)
 	}
 	return list, nil
 }
