@@ -25,11 +25,11 @@ GOVULNCHECK_VERSION := v1.9.0
 
 # One set of flags for all but the race detector, in the tests that build a program too, so that each package is compiled
 # once: without C, and without the folder of the clone. A test program has no symbols for a debugger (-w), which halves the
-# time to link it, and takes two thirds off it under the race detector. The tools spend a fifth of their time on the
-# collection of garbage that they could keep; what they make is the same.
+# time to link it, and takes two thirds off it under the race detector. Tools and tests spend a fifth to a tenth of their
+# time on the collection of garbage that they could keep; what they make is the same.
 export CGO_ENABLED := 0
 export GOFLAGS := $(strip $(filter-out -trimpath,$(shell $(GO) env GOFLAGS)) -trimpath)
-TEST := $(GO) test -ldflags=-w -toolexec 'env GOGC=400'
+TEST := GOGC=400 $(GO) test -ldflags=-w
 # make lint vets every package, so the tests need not.
 UNVETTED := $(TEST) -vet=off
 # Tests make and remove many small files, most of them of databases. Where the memory has room and programs may run from
