@@ -29,7 +29,7 @@ GOVULNCHECK_VERSION := v1.9.0
 # time on the collection of garbage that they could keep; what they make is the same.
 export CGO_ENABLED := 0
 export GOFLAGS := $(strip $(filter-out -trimpath,$(shell $(GO) env GOFLAGS)) -trimpath)
-TEST := GOGC=400 $(GO) test -ldflags=-w
+TEST := env GOGC=400 $(GO) test -ldflags=-w
 # make lint vets every package, so the tests need not.
 UNVETTED := $(TEST) -vet=off
 # Tests make and remove many small files, most of them of databases. Where the memory has room and programs may run from
