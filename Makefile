@@ -36,7 +36,7 @@ UNVETTED := $(TEST) -vet=off
 # it, their folders are there: on a disk they take a fifth longer.
 SCRATCH := $(or $(TMPDIR),$(shell room=$$(df -Pk /dev/shm 2>/dev/null | awk 'NR == 2 { print int($$4 / 1048576) }'); \
 	free=$$(awk '/^MemAvailable/ { print int($$2 / 1048576) }' /proc/meminfo 2>/dev/null); \
-	if [ -w /dev/shm ] && [ "$${room:-0}" -ge 4 ] && [ "$${free:-0}" -ge 8 ] && \
+	if [ -w /dev/shm ] && [ "$${room:-0}" -ge 4 ] && [ "$${free:-0}" -ge 12 ] && \
 		! grep -q '^[^ ]* /dev/shm [^ ]* [^ ]*noexec' /proc/mounts; then echo /dev/shm; else echo /tmp; fi))
 test test-deploy test-clients test-elasticsearch race cover scratch: export TMPDIR := $(SCRATCH)
 
