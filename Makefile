@@ -25,8 +25,8 @@ GOVULNCHECK_VERSION := v1.9.0
 
 # One set of flags for all but the race detector, in the tests that build a program too, so that each package is compiled
 # once: without C, and without the folder of the clone. A test program has no symbols for a debugger (-w), which halves the
-# time to link it, and takes two thirds off it under the race detector. Tools and tests spend a fifth to a tenth of their
-# time on the collection of garbage that they could keep; what they make is the same.
+# time to link it, and takes two thirds off it under the race detector. Tools and tests spend a tenth to a fifth of
+# their time on the collection of garbage that they could keep; what they do is the same.
 export CGO_ENABLED := 0
 export GOFLAGS := $(strip $(filter-out -trimpath,$(shell $(GO) env GOFLAGS)) -trimpath)
 TEST := env GOGC=400 $(GO) test -ldflags=-w

@@ -63,7 +63,7 @@ const createMigrations = `create table if not exists ops.migrations (
 	)`
 
 // Migrate brings schema ops up to the version of this program, or changes nothing. A new schema is marked as one of a
-// log; a schema that is not proved to be of that log is an *ownership.ForeignError. With uuid.Nil the log is not known:
+// log; a schema that is not of that log is an *ownership.ForeignError. With uuid.Nil the log is not known:
 // a new schema has no mark until a process that knows it migrates, and an existing one must be of this program.
 //
 // Processes that start together wait for each other. Files that only a later version of the program knows do no harm.
@@ -113,7 +113,7 @@ func apply(ctx context.Context, tx pgx.Tx, file string) error {
 }
 
 // CheckOwner returns an *ownership.ForeignError for the first schema of a database that has the name of one of ours, or
-// of what a rebuild leaves, and is not proved to be of a log; uuid.Nil is a log that has no event yet. It only reads.
+// of what a rebuild leaves, and is not of a log; uuid.Nil is a log that has no event yet. It only reads.
 func CheckOwner(ctx context.Context, db *pgxpool.Pool, logID uuid.UUID) error {
 	prefix := pg.SchemaPrefixOf(db)
 	schema := prefix.Name(schemas.Ops)

@@ -109,6 +109,8 @@ func TestCheckOwner(t *testing.T) {
 			insert into ops.migrations values ('usage/1.sql'); create table ops.seen (n int);` + rows
 	}
 	const filled = `insert into ops.seen values (1);`
+	checkpoint := `create schema usage; create table usage.checkpoint (log_id uuid);
+		insert into usage.checkpoint values ('` + log.String() + `')`
 	for name, c := range map[string]struct {
 		sql string
 		log uuid.UUID
@@ -116,23 +118,23 @@ func TestCheckOwner(t *testing.T) {
 		refused string
 		of      uuid.UUID
 	}{
-		"empty database":                {"", log, "", uuid.Nil},
-		"names like ours":               {`create schema usages; create schema directory_nexts; create schema xops`, log, "", uuid.Nil},
-		"ops of another application":    {`create schema ops`, log, "ops", uuid.Nil},
-		"a projection's name":           {`create schema access; create table access.customers (name text)`, log, "access", uuid.Nil},
-		"a shadow's name":               {`create schema directory_next`, log, "directory_next", uuid.Nil},
-		"no mark, but a checkpoint":     {`create schema usage; create table usage.checkpoint (log_id uuid)`, log, "usage", uuid.Nil},
-		"an old schema's name":          {`create schema trace_old_7`, log, "trace_old_7", uuid.Nil},
-		"of this log":                   {marked("ops", log), log, "", uuid.Nil},
-		"ops of another log":            {marked("ops", other), log, "ops", other},
-		"no event, ops of a log":        {marked("ops", other), uuid.Nil, "ops", other},
-		"no event, rows of a log":       {marked("datapoints", other), uuid.Nil, "datapoints", other},
-		"unmarked, of this log":         {unmarked(filled) + marked("datapoints", log), log, "", uuid.Nil},
-		"unmarked, of another log":      {unmarked(filled) + marked("datapoints", other), log, "datapoints", other},
-		"unmarked, no projection":       {unmarked(filled), log, "ops", uuid.Nil},
-		"unmarked, without rows":        {unmarked(""), log, "", uuid.Nil},
-		"no event, unmarked, no rows":   {unmarked(""), uuid.Nil, "", uuid.Nil},
-		"no event, unmarked, with rows": {unmarked(filled), uuid.Nil, "ops", uuid.Nil},
+		"empty database":               {"", log, "", uuid.Nil},
+		"names like ours":              {`create schema usages; create schema directory_nexts; create schema xops`, log, "", uuid.Nil},
+		"ops of another application":   {`create schema ops`, log, "ops", uuid.Nil},
+		"a projection's name":          {`create schema access; create table access.customers (name text)`, log, "access", uuid.Nil},
+		"a shadow's name":              {`create schema directory_next`, log, "directory_next", uuid.Nil},
+		"a checkpoint, no mark":        {checkpoint, log, "usage", uuid.Nil},
+		"an old schema's name":         {`create schema trace_old_7`, log, "trace_old_7", uuid.Nil},
+		"of this log":                  {marked("ops", log), log, "", uuid.Nil},
+		"ops of another log":           {marked("ops", other), log, "ops", other},
+		"no event, ops of a log":       {marked("ops", other), uuid.Nil, "ops", other},
+		"no event, rows of a log":      {marked("datapoints", other), uuid.Nil, "datapoints", other},
+		"no mark, of this log":         {unmarked(filled) + marked("datapoints", log), log, "", uuid.Nil},
+		"no mark, of another log":      {unmarked(filled) + marked("datapoints", other), log, "datapoints", other},
+		"no mark, no projection":       {unmarked(filled), log, "ops", uuid.Nil},
+		"no mark, without rows":        {unmarked(""), log, "", uuid.Nil},
+		"no event, no mark, no rows":   {unmarked(""), uuid.Nil, "", uuid.Nil},
+		"no event, no mark, with rows": {unmarked(filled), uuid.Nil, "ops", uuid.Nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			db := empty(t)
@@ -149,7 +151,7 @@ func TestCheckOwner(t *testing.T) {
 			if c.refused == "ops" && (err == nil || !strings.Contains(err.Error(), "ops of the database")) {
 				t.Errorf("migrate: %v", err)
 			}
-			if c.refused == "" && !strings.HasPrefix(name, "unmarked, ") && err != nil {
+			if c.refused == "" && !strings.HasPrefix(name, "no mark, ") && err != nil {
 				t.Errorf("migrate: %v", err)
 			}
 		})

@@ -62,9 +62,12 @@ func (p *person) axe(options string) (serious []violation, err error) {
 	if _, err := evaluate[chromedp.Void](p.ctx, "if (!globalThis.axe) { "+chromium.axe+"\n }; 0"); err != nil {
 		return nil, err
 	}
-	// Of what passes axe would describe each element, which takes longer than to check it.
-	found, err := evaluate[[]violation](p.ctx, `axe.run(document, {resultTypes: ["violations"], ...`+options+`}).then((r) => r.violations.map((v) =>
-		({id: v.id, impact: v.impact, help: v.help, nodes: v.nodes.map((n) => ({html: n.html, failureSummary: n.failureSummary}))})))`)
+	// Without resultTypes axe describes each element that passes too, which takes longer than the check.
+	found, err := evaluate[[]violation](p.ctx,
+		`axe.run(document, {resultTypes: ["violations"], ...`+options+`}).then((r) => r.violations.map((v) => ({
+			id: v.id, impact: v.impact, help: v.help,
+			nodes: v.nodes.map((n) => ({html: n.html, failureSummary: n.failureSummary})),
+		})))`)
 	for _, v := range found {
 		if v.Impact == "serious" || v.Impact == "critical" {
 			serious = append(serious, v)
