@@ -362,8 +362,9 @@ const required = "required"
 // chromium is the browser of this test process. All windows are of one process, so that it starts once.
 var chromium struct {
 	sync.Once
-	ctx    context.Context
-	cancel context.CancelFunc
+	ctx context.Context
+	// cancel ends it, nil if it was not started.
+	cancel func() error
 	// missing names what is not installed, "" if all is.
 	missing string
 	axe     string
@@ -395,14 +396,24 @@ func startChromium() {
 		return
 	}
 	chromium.axe = string(axe)
+	// Chromium leaves empty folders in the one for temporary files.
+	temporary, err := os.MkdirTemp("", "annals-browser-")
+	if err != nil {
+		chromium.missing = "Chromium has no folder: " + err.Error()
+		return
+	}
 	options := append(chromedp.DefaultExecAllocatorOptions[:],
-		chromedp.ExecPath(path), chromedp.NoSandbox, chromedp.DisableGPU,
+		chromedp.ExecPath(path), chromedp.NoSandbox, chromedp.DisableGPU, chromedp.Env("TMPDIR="+temporary),
 		chromedp.Flag("disable-quic", true), chromedp.Flag("disable-component-update", true),
 		chromedp.Flag("hide-scrollbars", true), chromedp.Flag("lang", "en-US"),
 	)
 	ctx, endAllocator := chromedp.NewExecAllocator(context.Background(), options...)
 	ctx, endBrowser := chromedp.NewContext(ctx)
-	chromium.ctx, chromium.cancel = ctx, func() { endBrowser(); endAllocator() }
+	chromium.ctx, chromium.cancel = ctx, func() error {
+		endBrowser()
+		endAllocator()
+		return os.RemoveAll(temporary)
+	}
 	if err := chromedp.Do(ctx); err != nil {
 		chromium.missing = "Chromium does not start: " + err.Error()
 	}
@@ -424,7 +435,7 @@ func needBrowser(t *testing.T) {
 // stopChromium ends the browser, if it was started.
 func stopChromium() error {
 	if chromium.cancel != nil {
-		chromium.cancel()
+		return chromium.cancel()
 	}
 	return nil
 }
