@@ -82,10 +82,14 @@ func (l *lengths) number(doc uint64) int {
 	return l.numbers[l.of[doc]]
 }
 
-// audiences are values of audiences. They are immutable once they are in a column.
+// audiences are values of audiences. They are immutable once they are in a column, but for readable.
 type audiences struct {
 	numbers map[uuid.UUID]uint32
 	of      []uint32
+
+	mu sync.Mutex
+	// readable are bits of the documents that viewers read, by what these reach.
+	readable map[string][]uint64
 }
 
 // number returns the place of the term of a document in the names.
@@ -175,6 +179,32 @@ func (a *audiences) put(doc uint64, audience uuid.UUID) {
 		a.numbers[audience] = n
 	}
 	a.of[doc] = n
+}
+
+// maxReadable is for how many viewers a segment keeps which documents they read, a bit for each document.
+const maxReadable = 8
+
+// readableFor returns bits of the documents with an audience that is reached. They are made once for all who reach the
+// same: a viewer asks again, and so do others who are in the same groups.
+func (a *audiences) readableFor(reached []byte) []uint64 {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if known, is := a.readable[string(reached)]; is {
+		return known
+	}
+	made := make([]uint64, 0, (len(a.of)+63)/64)
+	for some := range slices.Chunk(a.of, 64) {
+		var word uint64
+		for i, audience := range some {
+			word |= uint64(reached[audience]) << i
+		}
+		made = append(made, word)
+	}
+	if a.readable == nil || len(a.readable) >= maxReadable {
+		a.readable = make(map[string][]uint64, maxReadable)
+	}
+	a.readable[string(reached)] = made
+	return made
 }
 
 // audiencesOf returns the audiences of the documents of the segment.
@@ -387,9 +417,11 @@ func newFilter(audiences []uuid.UUID, from, to *time.Time) *filter {
 // segmentFilter is a filter for the documents of one segment, which the deleted do not pass. Its zero value passes
 // everything: most documents are project-visible and in the past.
 type segmentFilter struct {
-	// audiences are by document, reached by audience; nil skips the check.
-	audiences []uint32
-	reached   []bool
+	// audiences are by document, reached is 1 for an audience that is; nil skips the check. readable are bits of the
+	// documents with such an audience, nil until all are looked at.
+	audiences *audiences
+	reached   []byte
+	readable  []uint64
 	// days are by document; from and to are the range of those that pass. Nil skips the check.
 	days     []uint32
 	from, to uint32
@@ -406,10 +438,10 @@ func (f *filter) of(in *searchedSegment) (passing segmentFilter, some bool, err 
 	if err != nil {
 		return segmentFilter{}, false, err
 	}
-	reached, n := make([]bool, len(audiences.numbers)), 0
+	reached, n := make([]byte, len(audiences.numbers)), 0
 	for _, a := range f.audiences {
-		if i, there := audiences.numbers[a]; there && !reached[i] {
-			reached[i] = true
+		if i, there := audiences.numbers[a]; there && reached[i] == 0 {
+			reached[i] = 1
 			n++
 		}
 	}
@@ -417,7 +449,7 @@ func (f *filter) of(in *searchedSegment) (passing segmentFilter, some bool, err 
 		return segmentFilter{}, false, nil
 	}
 	if n < len(reached) {
-		passing.audiences, passing.reached = audiences.of, reached
+		passing.audiences, passing.reached = audiences, reached
 	}
 	if f.from == "" && f.to == "" {
 		return passing, true, nil
@@ -447,7 +479,7 @@ func (f *segmentFilter) passes(doc uint64) bool {
 	if f.deleted != nil && f.deleted[doc/64]>>(doc%64)&1 != 0 {
 		return false
 	}
-	if f.audiences != nil && !f.reached[f.audiences[doc]] {
+	if f.audiences != nil && f.reached[f.audiences.of[doc]] == 0 {
 		return false
 	}
 	if f.days == nil {
@@ -457,26 +489,37 @@ func (f *segmentFilter) passes(doc uint64) bool {
 	return f.from <= day && day < f.to
 }
 
+// filterShare is how many documents of a segment the filter passes or not in the time in which one place of a list gets
+// its sum and is compared with the bound.
+const filterShare = 8
+
 // isWorthFirst reports whether the filter costs less for all documents of a segment than for those of lists that have
 // some together.
 func (f *segmentFilter) isWorthFirst(together int, documents uint64) bool {
-	return (f.audiences != nil || f.days != nil) && together > int(documents)
+	return (f.audiences != nil || f.days != nil) && together*filterShare > int(documents)
 }
 
 // keep clears the bits of the documents from one up to another that do not pass; those of deleted ones are clear.
 func (f *segmentFilter) keep(words []uint64, from, end uint64) {
 	if f.audiences != nil {
-		for i, audience := range f.audiences[from:end] {
-			if !f.reached[audience] {
-				words[i/64] &^= 1 << (i % 64)
-			}
+		if f.readable == nil {
+			f.readable = f.audiences.readableFor(f.reached)
+		}
+		for i, word := range f.readable[from/64 : (end+63)/64] {
+			words[i] &= word
 		}
 	}
-	if f.days != nil {
-		for i, day := range f.days[from:end] {
-			if day < f.from || day >= f.to {
-				words[i/64] &^= 1 << (i % 64)
-			}
+	if f.days == nil {
+		return
+	}
+	for i, span := 0, f.to-f.from; from < end; i++ {
+		next := min(from+64, end)
+		var word uint64
+		for at, day := range f.days[from:next] {
+			// 1 if the day is in the span. Which are is hard to foresee, so there is no jump.
+			word |= uint64(int64(day-f.from)-int64(span)) >> 63 << at
 		}
+		words[i] &= word
+		from = next
 	}
 }

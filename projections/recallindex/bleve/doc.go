@@ -17,31 +17,31 @@
 //
 // A search (search.go) needs the documents of each term in the fields of its part in each segment. To look a term up
 // in a dictionary and to unpack its list takes longer than most searches in it, so a segment keeps the terms that
-// are asked for again, also those that it does not have, within a bound (held_terms.go). A list (doc_list.go) is an
+// are asked for again, also those that it does not have, within a bound (lists.go). A list is an
 // array of numbers, or bits if it is long. It refers to no memory of the segment, and holds deleted documents: those do
 // not pass the filter, and are subtracted from its length.
 //
 // # MaxScore
 //
 // Documents are scored in the order of their numbers (max_score.go). Each list has a bound: the most that
-// it can add to a score (impact.go). Lists are sorted by bound. Once the first lists together cannot
-// reach the worst score of the current best (top_k.go), they are non-essential: a document that is
+// it can add to a score. Lists are sorted by bound. Once the first lists together cannot
+// reach the worst score of the current best (topK), they are non-essential: a document that is
 // only in those is skipped, and they are only looked up for documents of the other lists, as long as
 // such a document can still reach that score. The result is the same as without skipping.
 //
 // # Windows
 //
 // To go through lists side by side costs some ten nanoseconds for each place of a list. Where the essential lists
-// together have many places, a window of documents is scored at a time instead (windows.go): each list adds its weight
+// together have many places, a window of documents is scored at a time instead: each list adds its weight
 // to the sums of its documents, one after the other, and one pass compares what a sum can come to in a text of that
 // length with the worst score of the current best. What passes is scored exactly. All lists take part, since a sum that
-// lacks the common words lets too much pass. Where the lists have more places than the segment has documents, the
+// lacks the common words lets too much pass. Where the lists have many places for the documents of the segment, the
 // filter comes first, so that only documents that pass it get sums.
 //
 // # Spans
 //
 // If the lists of a search have many places and a processor is free, two goroutines take spans of the segments one
-// after the other (spans.go). Each keeps its own best, and the higher of their worst scores is the bound of both.
+// after the other (search.go). Each keeps its own best, and the higher of their worst scores is the bound of both.
 //
 // What a filter, a score and a hit read of a document (audience, day, length, traits, what it states) is in columns
 // (columns.go), read once per segment. Of equal scores the first by recallindex.Document.Order is kept: that

@@ -295,3 +295,27 @@ func TestHeldTerms_Bound(t *testing.T) {
 		t.Errorf("%d terms are held, want at most %d", len(h.recent)+len(h.earlier), most)
 	}
 }
+
+// A segment keeps what a viewer reads for the next search, and for no more viewers than its bound.
+func TestAudiences_ReadableBound(t *testing.T) {
+	const documents, viewers = 70, 3 * maxReadable
+	a := &audiences{of: make([]uint32, documents)}
+	for doc := range a.of {
+		a.of[doc] = uint32(doc % viewers)
+	}
+	for viewer := range viewers {
+		reached := make([]byte, viewers)
+		reached[viewer] = 1
+		for range 2 {
+			readable := a.readableFor(reached)
+			for doc := range a.of {
+				if got, want := readable[doc/64]>>(doc%64)&1 != 0, doc%viewers == viewer; got != want {
+					t.Fatalf("viewer %d reads document %d: %t, want %t", viewer, doc, got, want)
+				}
+			}
+		}
+	}
+	if n := len(a.readable); n == 0 || n > maxReadable {
+		t.Errorf("what %d viewers read is kept, want 1 to %d", n, maxReadable)
+	}
+}
