@@ -3,6 +3,7 @@ package bleve
 import (
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"sort"
 	"strconv"
@@ -80,6 +81,24 @@ func (l *lengths) number(doc uint64) int {
 		return l.numbers[0]
 	}
 	return l.numbers[l.of[doc]]
+}
+
+// maxShortest is how many of the shortest documents of a part a segment knows.
+const maxShortest = 1024
+
+// shortest returns the first documents of a list by their length, at most maxShortest.
+func (l *lengths) shortest(docs cursor) []uint32 {
+	of := make(map[int][]uint32)
+	for ; docs.at != math.MaxUint64; docs.next() {
+		if n := l.number(docs.at); len(of[n]) < maxShortest {
+			of[n] = append(of[n], uint32(docs.at))
+		}
+	}
+	found := make([]uint32, 0, maxShortest)
+	for _, n := range slices.Sorted(maps.Keys(of)) {
+		found = append(found, of[n][:min(len(of[n]), maxShortest-len(found))]...)
+	}
+	return found
 }
 
 // audiences are values of audiences. They are immutable once they are in a column, but for readable.

@@ -265,6 +265,8 @@ type heldTerms struct {
 	lacking map[string]bool
 	// parts are the documents of the part by their marker, those of one project each.
 	parts map[string]*docList
+	// shortest are the first documents of the part by the length of their texts, nil until they are looked for.
+	shortest []uint32
 }
 
 // heldTerm is the lists of a term in the text and the label, nil where it has no documents.
@@ -354,6 +356,7 @@ type termReader struct {
 	opened                bool
 	text, repeated, label segment.TermDictionary
 	lengths               *lengths
+	shortest              []uint32
 	lists                 listReader
 	key                   []byte
 }
@@ -379,8 +382,30 @@ func (r *termReader) open() (err error) {
 	if r.repeated, err = s.Dictionary(repeatedOf(r.part)); err != nil {
 		return err
 	}
-	r.lengths, err = r.in.column.lengthsOf(s)
+	if r.lengths, err = r.in.column.lengthsOf(s); err == nil && r.in.at.prefix == "" { // lists of small projects are short
+		r.shortest, err = r.readShortest()
+	}
 	return err
+}
+
+// readShortest returns the first documents of the part by the length of their texts, if the part has no others than
+// those of the project.
+func (r *termReader) readShortest() ([]uint32, error) {
+	r.held.mu.Lock()
+	known := r.held.shortest
+	r.held.mu.Unlock()
+	if known != nil {
+		return known, nil
+	}
+	part, err := r.ofPart()
+	if err != nil {
+		return nil, err
+	}
+	found := r.lengths.shortest(newCursor(part, 0))
+	r.held.mu.Lock()
+	r.held.shortest = found
+	r.held.mu.Unlock()
+	return found, nil
 }
 
 // terms returns the terms of the segment, nil for those in a language that it lacks.
@@ -477,7 +502,7 @@ func (r *termReader) read(term string) (_ *heldTerm, err error) {
 		if t.repeated, err = r.lists.readRepeats(r.repeated, r.key, r.documents); err != nil {
 			return nil, err
 		}
-		t.impacts = impactsOf(t.texts, t.repeated, r.lengths)
+		t.impacts = impactsOf(t.texts, t.repeated, r.lengths, r.shortest)
 	}
 	if r.label != nil {
 		if t.labels, err = r.lists.read(r.label, r.key, r.documents); err != nil {

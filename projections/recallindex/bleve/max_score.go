@@ -344,20 +344,13 @@ type impacts struct {
 	greatest, repeated float64
 }
 
-// impactsOf returns the impacts of a term, and those of it where it is repeated. lengths are those of the segment.
-func impactsOf(docs, repeated *docList, lengths *lengths) (found impacts) {
+// impactsOf returns the impacts of a term, and those of it where it is repeated. lengths are those of the segment, of
+// which first are the first documents by their length.
+func impactsOf(docs, repeated *docList, lengths *lengths, first []uint32) (found impacts) {
 	if docs == nil {
 		return found
 	}
-	shortest := math.MaxInt
-	for _, doc := range docs.numbers {
-		shortest = min(shortest, lengths.number(uint64(doc)))
-	}
-	for i, word := range docs.bits {
-		for ; word != 0; word &= word - 1 {
-			shortest = min(shortest, lengths.number(uint64(i*64+bits.TrailingZeros64(word))))
-		}
-	}
+	shortest := docs.shortest(lengths, first)
 	found.greatest = recall.Impact(1, shortest)
 	if repeated == nil {
 		return found
@@ -369,4 +362,27 @@ func impactsOf(docs, repeated *docList, lengths *lengths) (found impacts) {
 		found.repeated = max(found.repeated, impact/recall.Impact(1, length))
 	}
 	return found
+}
+
+// shortest returns the length of the shortest document of the list. Of a list with bits it is most often among the
+// first by their length, so that not all are looked at.
+func (l *docList) shortest(lengths *lengths, first []uint32) int {
+	shortest := math.MaxInt
+	for _, doc := range l.numbers {
+		shortest = min(shortest, lengths.number(uint64(doc)))
+	}
+	if l.bits == nil {
+		return shortest
+	}
+	for _, doc := range first {
+		if l.bits[doc/64]>>(doc%64)&1 != 0 {
+			return lengths.number(uint64(doc))
+		}
+	}
+	for i, word := range l.bits {
+		for ; word != 0; word &= word - 1 {
+			shortest = min(shortest, lengths.number(uint64(i*64+bits.TrailingZeros64(word))))
+		}
+	}
+	return shortest
 }
