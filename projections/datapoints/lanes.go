@@ -185,8 +185,10 @@ with due as (
 	select p.*, taken.suspect, r.content, r.metadata, r.label, r.author, r.occurred_at,
 		octet_length(r.content) + coalesce(octet_length(r.metadata), 0) as text_bytes
 	from picked p join taken using (data_point)
-	left join datapoints.revisions r on r.data_point = p.data_point and r.number = p.revision
-		and r.content is not null and r.metadata_blob is null
+	left join lateral (
+		select * from datapoints.revisions where data_point = p.data_point and number = p.revision
+			and content is not null and metadata_blob is null offset 0
+	) r on true
 ), fitting as (
 	select *, text_bytes <= $6 or sum(text_bytes) filter (where text_bytes > $6)
 		over (order by round_robin, position, ingestion_id, ordinal) <= $9 as fits
@@ -197,15 +199,16 @@ select f.project_id, f.ingestion_id, f.data_point, f.ordinal, f.revision, f.atte
 	f.label, f.author, f.occurred_at,
 	case when f.revision > 1 then (select d.memory_head from datapoints.data_points d
 		where d.id = f.data_point and d.captured < f.revision) end
-from fitting f join datapoints.sends s on s.id = f.ingestion_id
+from fitting f cross join lateral (select round from datapoints.sends where id = f.ingestion_id offset 0) s
 order by f.round_robin, f.position, f.ingestion_id, f.ordinal`
 
 // planLease makes Postgres read leaseItems and selectDueProjects in the order of their index. The tables
 // change faster than their statistics, which would make it choose scans of all that waits, and JIT
-// compilation takes far longer than the statement. A lease is a hint, so its commit need not wait for the
-// disk.
-const planLease = `select set_config(name, 'off', true) from unnest(array['jit', 'enable_hashjoin',
-	'enable_mergejoin', 'enable_seqscan', 'enable_bitmapscan', 'enable_sort', 'synchronous_commit']) as name`
+// compilation takes far longer than the statement. Tables are read in lateral joins with "offset 0", by key, so that
+// a hash joins nothing but what was picked and what of it was taken. A lease is a hint, so its commit need not wait for
+// the disk.
+const planLease = `select set_config(name, 'off', true) from unnest(array['jit', 'enable_mergejoin', 'enable_seqscan',
+	'enable_bitmapscan', 'enable_sort', 'synchronous_commit']) as name`
 
 const (
 	// minWindow is how many items of a project one request may lease, even with many projects.
