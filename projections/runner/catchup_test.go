@@ -15,6 +15,7 @@ import (
 	"github.com/annals-project/annals/domain/event"
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/eventstore/eventstoretest"
+	"github.com/annals-project/annals/internal/runtest"
 )
 
 // countingStore counts and may fail reads of the log.
@@ -55,9 +56,7 @@ func TestRebuildAll_ReadsTheLogOnce(t *testing.T) {
 	store := &countingStore{Store: w.store}
 	w.store = store
 	rt := w.runtime(t, nil, quick{tally{family: "apple"}}, quick{tally{family: "pear"}}, quick{tally{family: "plum"}})
-	if err := rt.RebuildAll(t.Context(), rt.Names(), RebuildOptions{}, nil); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, rt.RebuildAll(t.Context(), rt.Names(), RebuildOptions{}, nil))
 	for _, name := range []string{"apple", "pear"} {
 		got := w.totals(t, name+"s")
 		if len(got) != 1 || got[0].Stream != name+"-1" || got[0].Total != reads*readEvents/2 {
@@ -179,9 +178,7 @@ func TestSharedReads_FailedRead(t *testing.T) {
 		second <- err
 	}()
 	cancel()
-	if err := <-first; !errors.Is(err, context.Canceled) {
-		t.Errorf("first ended with %v", err)
-	}
+	wantError(t, "first ended with", <-first, context.Canceled)
 	if err := <-second; err != nil {
 		t.Error(err)
 	}
@@ -194,22 +191,16 @@ func BenchmarkCatchUp(b *testing.B) {
 			w := newWorld(b)
 			var last eventstore.Position
 			data, err := json.Marshal(added{N: 1})
-			if err != nil {
-				b.Fatal(err)
-			}
+			runtest.Must(b, err)
 			meta, err := json.Marshal(event.Meta{Schema: event.FirstStep})
-			if err != nil {
-				b.Fatal(err)
-			}
+			runtest.Must(b, err)
 			for n := 0; n < b.N; n += 100 {
 				events := make([]eventstore.Proposed, 100)
 				for i := range events {
 					events[i] = eventstore.Proposed{ID: uuid.New(), Type: added{}.EventType(), Data: data, Meta: meta}
 				}
 				done, err := w.store.Append(b.Context(), fmt.Sprintf("%s-%d", family, n), eventstore.NoStream, events)
-				if err != nil {
-					b.Fatal(err)
-				}
+				runtest.Must(b, err)
 				last = done.Position
 			}
 			rt := w.runtime(b, nil, quick{tally{family: "apple"}}, quick{tally{family: "pear"}})

@@ -23,6 +23,7 @@ import (
 	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/internal/panics"
+	"github.com/annals-project/annals/internal/runtest"
 	"github.com/annals-project/annals/projections"
 )
 
@@ -59,8 +60,7 @@ func TestStop_HoldsNoTextOfTheEvent(t *testing.T) {
 			bad := w.add(t, "apple-2", number)
 			last := w.add(t, "apple-1", 4)
 			log := new(syncBuffer)
-			rt := w.runtime(t, func(c *Config) { c.Logger = slog.New(slog.NewTextHandler(log, nil)) }, tally{family: "apple"})
-			run(t, rt)
+			rt := w.start(t, func(c *Config) { c.Logger = slog.New(slog.NewTextHandler(log, nil)) }, tally{family: "apple"})
 			wantUnavailable(t, rt.Waiter().Wait(limited(t), last, "apples"), "has stopped")
 			eventually(t, "the stop is in the checkpoint", func() bool { return NewWaiter(w.db).Stopped(t.Context(), "apples") != nil })
 			stored, ok := errors.AsType[*Stop](NewWaiter(w.db).Stopped(t.Context(), "apples"))
@@ -69,9 +69,7 @@ func TestStop_HoldsNoTextOfTheEvent(t *testing.T) {
 				t.Errorf("stored is %+v, want the event at %d and %q", stored, bad, kind)
 			}
 			var row string
-			if err := w.db.QueryRow(t.Context(), `select stopped::text from apples.checkpoint`).Scan(&row); err != nil {
-				t.Fatal(err)
-			}
+			runtest.Must(t, w.db.QueryRow(t.Context(), `select stopped::text from apples.checkpoint`).Scan(&row))
 			for what, text := range map[string]string{
 				"checkpoint": row, "log": log.text(), "status": status(t, rt, "apples").Stop.Error(),
 			} {
@@ -157,8 +155,7 @@ func TestRunner_CauseOutsideTheEvents(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t)
-			rt := w.runtime(t, nil, tally{family: "apple"})
-			run(t, rt)
+			rt := w.start(t, nil, tally{family: "apple"})
 			mustWait(t, rt.Waiter(), w.add(t, "pear-1", 1), "apples")
 			w.exec(t, c.damage)
 			first := w.add(t, "apple-1", 1)
@@ -192,13 +189,12 @@ func TestRunner_AnswersWithCauseOutside(t *testing.T) {
 			w := newWorld(t)
 			var broken atomic.Bool
 			broken.Store(true)
-			rt := w.runtime(t, nil, tally{family: "apple", apply: func(context.Context, []eventstore.DecodedEvent) error {
+			rt := w.start(t, nil, tally{family: "apple", apply: func(context.Context, []eventstore.DecodedEvent) error {
 				if broken.Load() {
 					return fmt.Errorf("write rows: %w", &pgconn.PgError{Code: code, Message: "marigold"})
 				}
 				return nil
 			}})
-			run(t, rt)
 			at := w.add(t, "apple-1", 1)
 			wantHeldUp(t, rt, at, want)
 			broken.Store(false)
@@ -235,10 +231,8 @@ func (w *fixture) setAside(t testing.TB, at eventstore.Position, projections ...
 func TestRunner_SetAsideEvent(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	rt := w.runtime(t, nil, tally{family: "apple"}, tally{family: "pear"})
-	run(t, rt)
-	other := w.runtime(t, nil, tally{family: "apple"})
-	run(t, other)
+	rt := w.start(t, nil, tally{family: "apple"}, tally{family: "pear"})
+	other := w.start(t, nil, tally{family: "apple"})
 	w.add(t, "apple-1", 1)
 	bad := w.add(t, "apple-1", refusedByApply)
 	last := w.add(t, "apple-1", 2)
@@ -251,9 +245,7 @@ func TestRunner_SetAsideEvent(t *testing.T) {
 	})
 	w.setAside(t, bad, "pears")
 	w.setAside(t, bad+1)
-	if err := rt.RefreshSetAside(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, rt.RefreshSetAside(t.Context()))
 	if s := status(t, rt, "apples"); s.Stop == nil {
 		t.Error("it continues though its event is set aside for another projection only")
 	}
@@ -266,9 +258,7 @@ func TestRunner_SetAsideEvent(t *testing.T) {
 	mustWait(t, other.Waiter(), w.add(t, "apple-1", 4), "apples")
 	w.wantTotals(t, "apples", total{"apple-1", 7, 3})
 	// The other process may have continued before this one read the set-aside event.
-	if err := rt.RefreshSetAside(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, rt.RefreshSetAside(t.Context()))
 	if all := rt.IsSetAside(); len(all) != 2 || len(all[bad].Projections) != 2 {
 		t.Errorf("set aside is %+v", all)
 	}
@@ -281,12 +271,9 @@ func TestRebuild_SetAsideEvent(t *testing.T) {
 	w.setAside(t, w.add(t, "apple-1", refusedByPanic))
 	w.setAside(t, w.append(t, "apple-1", "apple.unheard-of.v1", struct{}{}))
 	last := w.add(t, "apple-1", 2)
-	rt := w.runtime(t, nil, tally{family: "apple"})
-	run(t, rt)
+	rt := w.start(t, nil, tally{family: "apple"})
 	mustWait(t, rt.Waiter(), last, "apples")
-	if err := rt.Rebuild(t.Context(), "apples", nil); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, rt.Rebuild(t.Context(), "apples", nil))
 	w.wantTotals(t, "apples", total{"apple-1", 3, 2})
 }
 
@@ -297,37 +284,28 @@ func TestCatchUp_StopsAtTheEvent(t *testing.T) {
 	many := func(n int) (last eventstore.Position) {
 		t.Helper()
 		data, err := json.Marshal(added{N: 1})
-		if err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, err)
 		meta, err := json.Marshal(event.Meta{Schema: event.FirstStep})
-		if err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, err)
 		events := make([]eventstore.Proposed, n)
 		for i := range events {
 			events[i] = eventstore.Proposed{ID: uuid.New(), Type: added{}.EventType(), Data: data, Meta: meta}
 		}
 		done, err := w.store.Append(t.Context(), "apple-"+uuid.NewString(), eventstore.NoStream, events)
-		if err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, err)
 		return done.Position
 	}
 	many(3000)
 	bad := w.add(t, "apple-bad", -5)
 	last := many(3000)
-	rt := w.runtime(t, nil, quick{tally{family: "apple"}})
-	run(t, rt)
+	rt := w.start(t, nil, quick{tally{family: "apple"}})
 	eventually(t, "the projector stops", func() bool { return status(t, rt, "apples").Stop != nil })
 	if s := status(t, rt, "apples"); s.Stop.Position != bad || s.Stop.Stream != "apple-bad" {
 		t.Errorf("stopped at %+v", s.Stop)
 	}
 	sum := func() (n int64) {
 		t.Helper()
-		if err := w.db.QueryRow(t.Context(), `select sum(total) from apples.totals`).Scan(&n); err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, w.db.QueryRow(t.Context(), `select sum(total) from apples.totals`).Scan(&n))
 		return n
 	}
 	if n := sum(); n != 3000 {
@@ -367,8 +345,7 @@ func TestRunner_WholeProjector(t *testing.T) {
 	w.add(t, "apple-1", 1)
 	bad := w.append(t, "apple-1", "apple.unheard-of.v1", struct{}{})
 	last := w.add(t, "apple-1", 2)
-	rt := w.runtime(t, nil, whole{tally{family: "apple"}, undecoded})
-	run(t, rt)
+	rt := w.start(t, nil, whole{tally{family: "apple"}, undecoded})
 	eventually(t, "it stops", func() bool { return status(t, rt, "apples").Stop != nil })
 	if len(undecoded) > 0 {
 		t.Error("it got the event before that was set aside")

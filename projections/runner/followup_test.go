@@ -2,7 +2,6 @@ package runner
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -15,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/annals-project/annals/eventstore"
+	"github.com/annals-project/annals/internal/runtest"
 	"github.com/annals-project/annals/projections"
 )
 
@@ -69,9 +69,7 @@ func keyOf(name string) uuid.UUID { return uuid.NewSHA1(uuid.NameSpaceURL, []byt
 
 func waitFollowUp(t *testing.T, w *Waiter, name string) {
 	t.Helper()
-	if err := w.WaitFollowUp(limited(t), "apples", "count", keyOf(name)); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, w.WaitFollowUp(limited(t), "apples", "count", keyOf(name)))
 }
 
 // Pages pass between the slices of a follow-up, and projects take turns.
@@ -95,8 +93,7 @@ func TestFollowUp_PagesAndProjectsPass(t *testing.T) {
 		order = append(order, work.Data)
 		return nil
 	}}
-	rt := w.runtime(t, nil, p)
-	run(t, rt)
+	rt := w.start(t, nil, p)
 	w.add(t, "apple-1", 300)
 	receive(t, first, "the first slice") // the page of the next project waits for it alone
 	at := w.add(t, "apple-2", 200)
@@ -135,8 +132,7 @@ func TestFollowUp_GoesOnAfterItsLease(t *testing.T) {
 		t.Fatalf("left %t, %v", left, err)
 	}
 	w.wantTotals(t, "apples", total{"apple-1", 903, 1})
-	next := w.runtime(t, nil, slicer{tally: tally{family: "apple"}})
-	run(t, next)
+	next := w.start(t, nil, slicer{tally: tally{family: "apple"}})
 	waitFollowUp(t, next.Waiter(), "apple-1")
 	w.wantTotals(t, "apples", total{"apple-1", 909, 1})
 }
@@ -148,9 +144,7 @@ func TestFollowUp_CommitWithoutAnswer(t *testing.T) {
 	rt := w.runtime(t, nil, slicer{tally: tally{family: "apple"}})
 	r := rt.runners[0]
 	l, err := r.takeLease(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	defer l.end()
 	w.exec(t, `create function apples.refuse() returns trigger language plpgsql as $$begin raise 'at the commit'; end$$`)
 	w.exec(t, `create constraint trigger refuse after insert on apples.totals deferrable initially deferred
@@ -178,18 +172,12 @@ func TestFollowUp_EpochGuards(t *testing.T) {
 	rt := w.runtime(t, nil, slicer{tally: tally{family: "apple"}})
 	r := rt.runners[0]
 	l, err := r.takeLease(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	defer l.end()
 	w.add(t, "apple-1", 200)
-	if err := r.catchUp(t.Context(), l, logEnd{}, nil); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, r.catchUp(t.Context(), l, logEnd{}, nil))
 	w.exec(t, "update apples.checkpoint set epoch = epoch + 1")
-	if _, err := r.doSlice(t.Context(), l); !errors.Is(err, errStale) {
-		t.Errorf("a slice of an old epoch returned %v", err)
-	}
+	wantError(t, "a slice of an old epoch returned", errorOf(r.doSlice(t.Context(), l)), errStale)
 	w.wantTotals(t, "apples", total{"apple-1", 200, 1})
 }
 
@@ -205,8 +193,7 @@ func TestFollowUp_Failure(t *testing.T) {
 		}
 		return nil
 	}}
-	rt := w.runtime(t, nil, p)
-	run(t, rt)
+	rt := w.start(t, nil, p)
 	mustWait(t, rt.Waiter(), w.add(t, "apple-1", 100), "apples")
 	eventually(t, "the failure shows", func() bool { return status(t, rt, "apples").LastErr != nil })
 	mustWait(t, rt.Waiter(), w.add(t, "apple-2", 200), "apples")
@@ -221,15 +208,12 @@ func TestFollowUp_Failure(t *testing.T) {
 func TestFollowUp_RebuildDoesThemBeforeTheSwitch(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	rt := w.runtime(t, nil, slicer{tally: tally{family: "apple"}})
-	run(t, rt)
+	rt := w.start(t, nil, slicer{tally: tally{family: "apple"}})
 	mustWait(t, rt.Waiter(), w.add(t, "apple-1", 300, 500), "apples")
 	waitFollowUp(t, rt.Waiter(), "apple-1")
 	w.exec(t, "update apples.totals set total = 0")
 	var last RebuildProgress
-	if err := rt.Rebuild(t.Context(), "apples", func(p RebuildProgress) { last = p }); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, rt.Rebuild(t.Context(), "apples", func(p RebuildProgress) { last = p }))
 	if left, err := hasFollowUps(t.Context(), w.db, "apples"); err != nil || left {
 		t.Errorf("left %t, %v", left, err)
 	}

@@ -3,7 +3,6 @@ package runner
 import (
 	"context"
 	"errors"
-	"sync"
 	"testing"
 	"time"
 
@@ -11,6 +10,7 @@ import (
 
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/eventstore/feed"
+	"github.com/annals-project/annals/internal/runtest"
 )
 
 func TestLease_OneOfTwoRuntimesIsActive(t *testing.T) {
@@ -50,16 +50,11 @@ func TestLease_DeadProcess(t *testing.T) {
 	mustWait(t, first.Waiter(), w.add(t, "apple-1", 1), "apples")
 	stop()
 	var until time.Time
-	if err := w.db.QueryRow(t.Context(), `update apples.checkpoint set holder = 'dead', until = clock_timestamp() + interval '700 ms' returning until`).Scan(&until); err != nil {
-		t.Fatal(err)
-	}
-	second := w.runtime(t, nil, tally{family: "apple"})
-	run(t, second)
+	runtest.Must(t, w.db.QueryRow(t.Context(), `update apples.checkpoint set holder = 'dead', until = clock_timestamp() + interval '700 ms' returning until`).Scan(&until))
+	second := w.start(t, nil, tally{family: "apple"})
 	mustWait(t, second.Waiter(), w.add(t, "apple-1", 2), "apples")
 	var now time.Time
-	if err := w.db.QueryRow(t.Context(), `select clock_timestamp()`).Scan(&now); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, w.db.QueryRow(t.Context(), `select clock_timestamp()`).Scan(&now))
 	if now.Before(until) {
 		t.Errorf("taken over %s before the lease was over", until.Sub(now))
 	}
@@ -74,8 +69,7 @@ func TestLease_ProcessWithNameOfDeadOne(t *testing.T) {
 	mustWait(t, first.Waiter(), w.add(t, "apple-1", 1), "apples")
 	stop()
 	w.exec(t, `update apples.checkpoint set until = clock_timestamp() + interval '1 hour'`)
-	second := w.runtime(t, named, tally{family: "apple"})
-	run(t, second)
+	second := w.start(t, named, tally{family: "apple"})
 	mustWait(t, second.Waiter(), w.add(t, "apple-1", 2), "apples")
 }
 
@@ -88,35 +82,21 @@ func TestLease_ServerStops(t *testing.T) {
 	stop()
 	w.exec(t,
 		`update apples.checkpoint set until = clock_timestamp() + interval '1 hour', server = server - interval '1 second'`)
-	second := w.runtime(t, nil, tally{family: "apple"})
-	run(t, second)
+	second := w.start(t, nil, tally{family: "apple"})
 	mustWait(t, second.Waiter(), w.add(t, "apple-1", 2), "apples")
 }
 
 // A process that counted as dead resumes in the middle of a page.
 func TestLease_LostLeaseCommitsNothing(t *testing.T) {
 	w := newWorld(t)
-	within, resume := make(chan struct{}), make(chan struct{})
-	var once sync.Once
-	zombie := w.runtime(
-		t,
-		func(c *Config) { c.Lease = time.Hour },
-		tally{family: "apple", apply: func(context.Context, []eventstore.DecodedEvent) error {
-			once.Do(func() {
-				close(within)
-				<-resume
-			})
-			return nil
-		}},
-	)
-	run(t, zombie)
+	held := newGate()
+	zombie := w.start(t, func(c *Config) { c.Lease = time.Hour }, tally{family: "apple", apply: held.hold})
 	last := w.add(t, "apple-1", 1, 2)
-	receive(t, within, "the held call")
+	receive(t, held.reached, "the held call")
 	w.exec(t, `update apples.checkpoint set until = clock_timestamp()`)
-	heir := w.runtime(t, nil, tally{family: "apple"})
-	run(t, heir)
+	heir := w.start(t, nil, tally{family: "apple"})
 	mustWait(t, heir.Waiter(), last, "apples")
-	close(resume)
+	close(held.free)
 	eventually(t, "the zombie lets go", func() bool { return !status(t, zombie, "apples").Active })
 	mustWait(t, zombie.Waiter(), w.add(t, "apple-1", 4), "apples")
 	if s := status(t, zombie, "apples"); s.Stop != nil {
@@ -127,8 +107,7 @@ func TestLease_LostLeaseCommitsNothing(t *testing.T) {
 
 func TestRunner_DatabaseRestoredWhileIdle(t *testing.T) {
 	w := newWorld(t)
-	rt := w.runtime(t, func(c *Config) { c.Lease = 400 * time.Millisecond }, tally{family: "apple"})
-	run(t, rt)
+	rt := w.start(t, func(c *Config) { c.Lease = 400 * time.Millisecond }, tally{family: "apple"})
 	first := w.add(t, "apple-1", 1)
 	mustWait(t, rt.Waiter(), first, "apples")
 	mustWait(t, rt.Waiter(), w.add(t, "apple-1", 2, 3), "apples")
@@ -159,17 +138,12 @@ func TestRunner_PagesWithoutFacts(t *testing.T) {
 // page.
 func TestLease_LongPage(t *testing.T) {
 	w := newWorld(t)
-	within, resume := make(chan struct{}), make(chan struct{})
-	a := w.runtime(t, nil, tally{family: "apple", apply: func(context.Context, []eventstore.DecodedEvent) error {
-		close(within)
-		<-resume
-		return nil
-	}})
-	run(t, a)
+	held := newGate()
+	a := w.start(t, nil, tally{family: "apple", apply: held.hold})
 	last := w.add(t, "apple-1", 1)
-	receive(t, within, "the held call")
+	receive(t, held.reached, "the held call")
 	w.awaitProlonged(t)
-	close(resume)
+	close(held.free)
 	mustWait(t, a.Waiter(), last, "apples")
 }
 
@@ -179,14 +153,10 @@ func TestLease_OlderLeaseIsStale(t *testing.T) {
 	runtime := w.runtime(t, nil, tally{family: "apple"})
 	r := runtime.runners[0]
 	older, err := r.takeLease(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	defer older.end()
 	younger, err := r.takeLease(t.Context()) // under the same name, so without waiting
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	defer younger.end()
 	page := feed.Page{
 		Next: 5,
@@ -194,16 +164,12 @@ func TestLease_OlderLeaseIsStale(t *testing.T) {
 			{Recorded: eventstore.Recorded{Stream: "apple-1", Position: 5}, Event: &added{N: 1}},
 		},
 	}
-	if err := r.applyPage(t.Context(), older, page); !errors.Is(err, errStale) {
-		t.Errorf("the older lease ended a page with %v", err)
-	}
+	wantError(t, "the older lease ended a page with", r.applyPage(t.Context(), older, page), errStale)
 	page.Events[0].Stream = "pear-1"
 	if err := errors.Join(r.applyPage(t.Context(), older, page), r.flush(t.Context(), older)); !errors.Is(err, errStale) {
 		t.Errorf("the older lease moved the checkpoint: %v", err)
 	}
-	if _, err := r.table.renew(t.Context(), older.epoch, time.Second); !errors.Is(err, errStale) {
-		t.Errorf("the older lease was renewed: %v", err)
-	}
+	wantError(t, "the older lease was renewed", errorOf(r.table.renew(t.Context(), older.epoch, time.Second)), errStale)
 	page.Events[0].Stream = "apple-1"
 	if err := r.applyPage(t.Context(), younger, page); err != nil {
 		t.Errorf("the newer lease: %v", err)
@@ -213,8 +179,7 @@ func TestLease_OlderLeaseIsStale(t *testing.T) {
 func TestLease_IdleRunner(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	a := w.runtime(t, nil, tally{family: "apple"})
-	run(t, a)
+	a := w.start(t, nil, tally{family: "apple"})
 	mustWait(t, a.Waiter(), w.add(t, "apple-1", 1), "apples")
 	w.awaitProlonged(t)
 	w.awaitProlonged(t)
@@ -224,14 +189,10 @@ func TestLease_IdleRunner(t *testing.T) {
 func (w *fixture) awaitProlonged(t *testing.T) {
 	t.Helper()
 	var before int64
-	if err := w.db.QueryRow(t.Context(), `select extract(epoch from until)::bigint from apples.checkpoint`).Scan(&before); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, w.db.QueryRow(t.Context(), `select extract(epoch from until)::bigint from apples.checkpoint`).Scan(&before))
 	eventually(t, "the turn is prolonged", func() bool {
 		var later bool
-		if err := w.db.QueryRow(t.Context(), `select extract(epoch from until)::bigint > $1 from apples.checkpoint`, before).Scan(&later); err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, w.db.QueryRow(t.Context(), `select extract(epoch from until)::bigint > $1 from apples.checkpoint`, before).Scan(&later))
 		return later
 	})
 }
@@ -272,16 +233,12 @@ func TestRunner_LeaseIsGivenBack(t *testing.T) {
 		t.Errorf("the lease is held by %q: %v", row.holder, err)
 	}
 	next, err := rt.runners[0].takeLease(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	next.end()
 	// What a process gives back by its name is its own lease only.
 	holder := rt.runners[0].holder
 	for _, c := range []struct{ by, want string }{{r.holder, holder}, {holder, ""}} {
-		if err := r.table.releaseOf(t.Context(), c.by); err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, r.table.releaseOf(t.Context(), c.by))
 		if row, err := r.table.read(t.Context()); err != nil || row.holder != c.want {
 			t.Errorf("after %s has given its lease back, it is held by %q: %v", c.by, row.holder, err)
 		}
@@ -353,16 +310,10 @@ func TestWait_CheckpointCannotBeRead(t *testing.T) {
 	w := newWorld(t)
 	rt, _, _, last := strict(t, w)
 	tx, err := w.db.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := tx.Exec(t.Context(), `lock table apples.checkpoint in access exclusive mode`); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
+	runtest.Must(t, errorOf(tx.Exec(t.Context(), `lock table apples.checkpoint in access exclusive mode`)))
 	wantLate(t, rt.Waiter(), last)
-	if err := tx.Rollback(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, tx.Rollback(t.Context()))
 	mustWait(t, rt.Waiter(), last, "apples")
 }
 
@@ -416,19 +367,12 @@ func TestLease_HolderFrozenInAPage(t *testing.T) {
 			// The lease is not over yet: a standby that looks at it meanwhile must not wait for the lock.
 			w.exec(t, `update apples.checkpoint set holder = 'frozen', until = clock_timestamp() + interval '2 s'`)
 			frozen, err := pgx.ConnectConfig(t.Context(), w.db.Config().ConnConfig.Copy())
-			if err != nil {
-				t.Fatal(err)
-			}
+			runtest.Must(t, err)
 			t.Cleanup(func() { _ = frozen.Close(t.Context()) })
 			tx, err := frozen.Begin(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
-			if _, err := tx.Exec(t.Context(), locked); err != nil {
-				t.Fatal(err)
-			}
-			second := w.runtime(t, nil, tally{family: "apple"})
-			run(t, second)
+			runtest.Must(t, err)
+			runtest.Must(t, errorOf(tx.Exec(t.Context(), locked)))
+			second := w.start(t, nil, tally{family: "apple"})
 			mustWait(t, second.Waiter(), w.add(t, "apple-1", 2), "apples")
 			if err := tx.Commit(t.Context()); err == nil {
 				t.Error("the page of the frozen process is committed")

@@ -25,6 +25,7 @@ import (
 	"github.com/annals-project/annals/eventstore/backoff"
 	"github.com/annals-project/annals/eventstore/eventstoretest"
 	"github.com/annals-project/annals/internal/pg/pgtest"
+	"github.com/annals-project/annals/internal/runtest"
 	"github.com/annals-project/annals/projections"
 )
 
@@ -52,9 +53,7 @@ func codec(t testing.TB) *eventstore.Codec {
 		func() event.Event { return new(registry.LogOpened) },
 		func() event.Event { return new(registry.EventSetAside) },
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	return c
 }
 
@@ -178,19 +177,13 @@ func (w *fixture) add(t testing.TB, name string, numbers ...int) eventstore.Posi
 func (w *fixture) append(t testing.TB, name, typ string, data any) eventstore.Position {
 	t.Helper()
 	body, err := json.Marshal(data)
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	meta, err := json.Marshal(event.Meta{CommandID: uuid.New(), Schema: event.FirstStep})
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	done, err := w.store.Append(
 		t.Context(), name, w.next[name]-1, []eventstore.Proposed{{ID: uuid.New(), Type: typ, Data: body, Meta: meta}},
 	)
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	w.next[name]++
 	return done.Position
 }
@@ -209,9 +202,15 @@ func (w *fixture) runtime(t testing.TB, change func(*Config), projectors ...proj
 		change(&cfg)
 	}
 	rt, err := New(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
+	return rt
+}
+
+// start is runtime, and runs what it returns to the end of the test.
+func (w *fixture) start(t testing.TB, change func(*Config), projectors ...projections.Projector) *Runtime {
+	t.Helper()
+	rt := w.runtime(t, change, projectors...)
+	run(t, rt)
 	return rt
 }
 
@@ -246,9 +245,7 @@ func limited(t testing.TB) context.Context {
 
 func mustWait(t testing.TB, w *Waiter, pos eventstore.Position, names ...string) {
 	t.Helper()
-	if err := w.Wait(limited(t), pos, names...); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, w.Wait(limited(t), pos, names...))
 }
 
 // total is a row of a tally.
@@ -260,13 +257,9 @@ type total struct {
 func (w *fixture) totals(t testing.TB, projection string) []total {
 	t.Helper()
 	rows, err := w.db.Query(t.Context(), "select stream, total, events from "+projection+".totals order by stream")
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	all, err := pgx.CollectRows(rows, pgx.RowToStructByPos[total])
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	return all
 }
 
@@ -279,9 +272,7 @@ func (w *fixture) wantTotals(t testing.TB, projection string, want ...total) {
 
 func (w *fixture) exec(t testing.TB, sql string, args ...any) {
 	t.Helper()
-	if _, err := w.db.Exec(t.Context(), sql, args...); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, errorOf(w.db.Exec(t.Context(), sql, args...)))
 }
 
 // receive waits until a channel is closed.
@@ -332,4 +323,15 @@ func (q quick) Apply(ctx context.Context, tx pgx.Tx, page []eventstore.DecodedEv
 	_, err := tx.Exec(ctx, `insert into totals as t select s, n, 1 from unnest($1::text[], $2::int[]) as p(s, n)
 		on conflict (stream) do update set total = t.total + excluded.total, events = t.events + 1`, streams, sums)
 	return err
+}
+
+// errorOf returns the error of a call.
+func errorOf[T any](_ T, err error) error { return err }
+
+// wantError checks that an error is another one.
+func wantError(t testing.TB, what string, err, want error) {
+	t.Helper()
+	if !errors.Is(err, want) {
+		t.Errorf("%s: %v, want %v", what, err, want)
+	}
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/annals-project/annals/domain/registry"
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/eventstore/feed"
+	"github.com/annals-project/annals/internal/runtest"
 	"github.com/annals-project/annals/projections"
 )
 
@@ -53,7 +54,7 @@ func TestRunner_PageOverItsLimitIsHalved(t *testing.T) {
 	var seen sizes
 	var late atomic.Int64
 	last := w.add(t, "apple-1", ones(50)...)
-	rt := w.runtime(
+	rt := w.start(
 		t,
 		func(c *Config) { c.PageLimit = 100 * time.Millisecond },
 		tally{family: "apple", apply: func(ctx context.Context, page []eventstore.DecodedEvent) error {
@@ -66,7 +67,6 @@ func TestRunner_PageOverItsLimitIsHalved(t *testing.T) {
 			return nil
 		}},
 	)
-	run(t, rt)
 	mustWait(t, rt.Waiter(), last, "apples")
 	w.wantTotals(t, "apples", total{"apple-1", 50, 50})
 	// 50, 25, 12, 6: the smaller size holds for the rest of the page and for later pages, until they
@@ -82,14 +82,13 @@ func TestRunner_PageThatFailsWithinItsLimitIsNotHalved(t *testing.T) {
 	w := newWorld(t)
 	var seen sizes
 	last := w.add(t, "apple-1", ones(50)...)
-	rt := w.runtime(t, nil, tally{family: "apple", apply: func(_ context.Context, page []eventstore.DecodedEvent) error {
+	rt := w.start(t, nil, tally{family: "apple", apply: func(_ context.Context, page []eventstore.DecodedEvent) error {
 		seen.add(len(page))
 		if len(seen.all()) < 4 {
 			return projections.Transient(errors.New("index is away"))
 		}
 		return nil
 	}})
-	run(t, rt)
 	mustWait(t, rt.Waiter(), last, "apples")
 	w.wantTotals(t, "apples", total{"apple-1", 50, 50})
 	for _, n := range seen.all() {
@@ -106,7 +105,7 @@ func TestRunner_SingleEventOverItsLimitGetsMoreTime(t *testing.T) {
 	w := newWorld(t)
 	var tries atomic.Int64
 	last := w.add(t, "apple-1", 1, 1, 7, 1, 1)
-	rt := w.runtime(
+	rt := w.start(
 		t,
 		func(c *Config) { c.PageLimit = 100 * time.Millisecond },
 		tally{family: "apple", apply: func(ctx context.Context, page []eventstore.DecodedEvent) error {
@@ -124,7 +123,6 @@ func TestRunner_SingleEventOverItsLimitGetsMoreTime(t *testing.T) {
 			return nil
 		}},
 	)
-	run(t, rt)
 	mustWait(t, rt.Waiter(), last, "apples")
 	w.wantTotals(t, "apples", total{"apple-1", 11, 5})
 	// It needs a limit of 800 ms: 100, 200 and 400 pass before that. On a busy machine some of them
@@ -177,35 +175,24 @@ func TestBounds_PagesGrowAfterQuickOnes(t *testing.T) {
 func TestRunner_LongEventKeepsItsLease(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	began, release := make(chan struct{}), make(chan struct{})
-	var once sync.Once
+	held := newGate()
 	lease := func(c *Config) { c.Lease = 5 * time.Second } // even a slow machine renews it in time
-	rt := w.runtime(t, lease, tally{family: "apple", apply: func(context.Context, []eventstore.DecodedEvent) error {
-		once.Do(func() { close(began) })
-		<-release
-		return nil
-	}})
-	run(t, rt)
+	rt := w.start(t, lease, tally{family: "apple", apply: held.hold})
 	eventually(t, "the first is active", func() bool { return status(t, rt, "apples").Active })
-	other := w.runtime(t, lease, tally{family: "apple"})
-	run(t, other)
+	other := w.start(t, lease, tally{family: "apple"})
 	last := w.add(t, "apple-1", 1)
-	receive(t, began, "the first call")
+	receive(t, held.reached, "the first call")
 	epoch, _ := rt.Active("apples")
 	for range 2 { // as long as two leases
 		var until time.Time
-		if err := w.db.QueryRow(t.Context(), `select until from apples.checkpoint`).Scan(&until); err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, w.db.QueryRow(t.Context(), `select until from apples.checkpoint`).Scan(&until))
 		eventually(t, "the lease is over", func() bool {
 			var over bool
-			if err := w.db.QueryRow(t.Context(), `select clock_timestamp() > $1`, until).Scan(&over); err != nil {
-				t.Fatal(err)
-			}
+			runtest.Must(t, w.db.QueryRow(t.Context(), `select clock_timestamp() > $1`, until).Scan(&over))
 			return over
 		})
 	}
-	close(release)
+	close(held.free)
 	mustWait(t, rt.Waiter(), last, "apples")
 	if now, active := rt.Active("apples"); now != epoch || !active {
 		t.Errorf("the lease is %d (active %t), want %d", now, active, epoch)
@@ -260,7 +247,7 @@ func TestRunner_PageIsCutByCost(t *testing.T) {
 	var pages [][]int
 	w.add(t, "pear-1", 1)
 	last := w.add(t, "apple-1", 5, 5, 1, 9, 30, 2, 11)
-	rt := w.runtime(
+	rt := w.start(
 		t,
 		nil,
 		weighed{tally{family: "apple", apply: func(_ context.Context, page []eventstore.DecodedEvent) error {
@@ -274,7 +261,6 @@ func TestRunner_PageIsCutByCost(t *testing.T) {
 			return nil
 		}}},
 	)
-	run(t, rt)
 	mustWait(t, rt.Waiter(), last, "apples")
 	w.wantTotals(t, "apples", total{"apple-1", 63, 7})
 	mu.Lock()
@@ -298,16 +284,14 @@ func TestRunner_RepeatedPageCountsAsStopped(t *testing.T) {
 	w := newWorld(t)
 	var healthy atomic.Bool
 	limits := func(c *Config) { c.RepeatLimit, c.Lease = 300*time.Millisecond, 5*time.Second }
-	rt := w.runtime(t, limits, tally{family: "apple", apply: func(context.Context, []eventstore.DecodedEvent) error {
+	rt := w.start(t, limits, tally{family: "apple", apply: func(context.Context, []eventstore.DecodedEvent) error {
 		if !healthy.Load() {
 			return projections.Transient(errors.New("index is away"))
 		}
 		return nil
 	}})
-	run(t, rt)
 	eventually(t, "the first is active", func() bool { return status(t, rt, "apples").Active })
-	other := w.runtime(t, limits, tally{family: "apple"})
-	run(t, other)
+	other := w.start(t, limits, tally{family: "apple"})
 	readers := NewWaiter(w.db) // of a process without projections
 	readers.repeatLimit = 300 * time.Millisecond
 	last := w.add(t, "apple-1", 1, 2)
@@ -340,7 +324,7 @@ func TestRunner_PageThatFailsForAMomentCountsAsRunning(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	var tries atomic.Int64
-	rt := w.runtime(
+	rt := w.start(
 		t,
 		func(c *Config) { c.RepeatLimit = time.Hour },
 		tally{family: "apple", apply: func(context.Context, []eventstore.DecodedEvent) error {
@@ -350,7 +334,6 @@ func TestRunner_PageThatFailsForAMomentCountsAsRunning(t *testing.T) {
 			return nil
 		}},
 	)
-	run(t, rt)
 	last := w.add(t, "apple-1", 1)
 	eventually(t, "it fails", func() bool { return tries.Load() > 2 })
 	if err := rt.Waiter().Stopped(t.Context(), "apples"); err != nil {
@@ -381,9 +364,7 @@ func TestApplyPage_DecidesOnceWhichEventsAreItsOwn(t *testing.T) {
 	}
 	r := w.runtime(t, nil, counted{tally: tally{family: "apple", apply: apply}, asked: &asked}).runners[0]
 	l, err := r.takeLease(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	defer l.end()
 	var events []eventstore.DecodedEvent
 	for i := range 24 {
@@ -399,9 +380,7 @@ func TestApplyPage_DecidesOnceWhichEventsAreItsOwn(t *testing.T) {
 		})
 	}
 	asked.Store(0)
-	if err := r.applyPage(t.Context(), l, feed.Page{Next: 240, Events: events}); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, r.applyPage(t.Context(), l, feed.Page{Next: 240, Events: events}))
 	if n := asked.Load(); n != int64(len(events)) {
 		t.Errorf("the categories were asked for %d times, want once for each of %d events", n, len(events))
 	}
@@ -516,8 +495,7 @@ func TestRunner_PanicOfADecoderStopsAtTheEvent(t *testing.T) {
 			}
 			last := w.add(t, "apple-1", ones(before)...)
 			bad := w.append(t, "apple-1", "tally.cursed.v1", json.RawMessage(`{}`))
-			rt := w.runtime(t, nil, tally{family: "apple"})
-			run(t, rt)
+			rt := w.start(t, nil, tally{family: "apple"})
 			mustWait(t, rt.Waiter(), last, "apples")
 			eventually(t, "it stops", func() bool { return status(t, rt, "apples").Stop != nil })
 			stop, is := errors.AsType[*Stop](rt.Waiter().Stopped(t.Context(), "apples"))

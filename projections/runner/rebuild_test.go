@@ -21,26 +21,21 @@ import (
 func (w *fixture) schemas(t testing.TB, name string) int {
 	t.Helper()
 	var n int
-	if err := w.db.QueryRow(t.Context(), `select count(*) from pg_namespace where nspname like $1 || '%'`, name).Scan(&n); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, w.db.QueryRow(t.Context(), `select count(*) from pg_namespace where nspname like $1 || '%'`, name).Scan(&n))
 	return n
 }
 
 func TestRebuild_ReplacesRows(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	rt := w.runtime(t, nil, tally{family: "apple"}, tally{family: "pear"})
-	run(t, rt)
+	rt := w.start(t, nil, tally{family: "apple"}, tally{family: "pear"})
 	for range 3 {
 		w.add(t, "pear-1", 1)
 		mustWait(t, rt.Waiter(), w.add(t, "apple-1", 1, 2), "apples", "pears")
 	}
 	w.exec(t, `update apples.totals set total = 1000`)
 	var last RebuildProgress
-	if err := rt.Rebuild(t.Context(), "apples", func(p RebuildProgress) { last = p }); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, rt.Rebuild(t.Context(), "apples", func(p RebuildProgress) { last = p }))
 	w.wantTotals(t, "apples", total{"apple-1", 9, 6})
 	if last.Events != 9 || !last.Done || last.Position != last.Head {
 		t.Errorf("progress %+v", last)
@@ -62,10 +57,9 @@ func TestRebuild_UnderLoad(t *testing.T) {
 	t.Parallel()
 	for _, both := range []bool{false, true} {
 		w := newWorld(t)
-		rt := w.runtime(t, nil, quick{tally{family: "apple"}})
-		run(t, rt)
+		rt := w.start(t, nil, quick{tally{family: "apple"}})
 		if both {
-			run(t, w.runtime(t, nil, quick{tally{family: "apple"}})) // either may have the lease
+			w.start(t, nil, quick{tally{family: "apple"}}) // either may have the lease
 		}
 		for range 1499 {
 			w.add(t, "apple-0", 1)
@@ -103,14 +97,13 @@ func TestRebuild_PageDuringSwitch(t *testing.T) {
 	w := newWorld(t)
 	within, resume := make(chan struct{}), make(chan struct{})
 	var hold atomic.Bool
-	rt := w.runtime(t, nil, tally{family: "apple", apply: func(context.Context, []eventstore.DecodedEvent) error {
+	rt := w.start(t, nil, tally{family: "apple", apply: func(context.Context, []eventstore.DecodedEvent) error {
 		if hold.CompareAndSwap(true, false) {
 			close(within)
 			<-resume
 		}
 		return nil
 	}})
-	run(t, rt)
 	mustWait(t, rt.Waiter(), w.add(t, "apple-1", 1), "apples")
 	hold.Store(true)
 	last := w.add(t, "apple-1", 4)
@@ -144,35 +137,26 @@ func TestRebuild_SecondRebuild(t *testing.T) {
 	go func() { done <- a.Rebuild(context.WithoutCancel(t.Context()), "apples", nil) }()
 	receive(t, within, "the held call")
 	for who, rt := range map[string]*Runtime{"the same process": a, "another process": b} {
-		if err := rt.Rebuild(t.Context(), "apples", nil); !errors.Is(err, ErrRebuilding) {
-			t.Errorf("second rebuild by %s: %v", who, err)
-		}
+		wantError(t, "second rebuild by "+who, rt.Rebuild(t.Context(), "apples", nil), ErrRebuilding)
 	}
 	close(resume)
 	if err := <-done; err != nil {
 		t.Error(err)
 	}
-	if err := a.Rebuild(t.Context(), "plums", nil); !errors.Is(err, ErrUnknownProjection) {
-		t.Errorf("a projection that is none: %v", err)
-	}
+	wantError(t, "a projection that is none", a.Rebuild(t.Context(), "plums", nil), ErrUnknownProjection)
 }
 
 // A check for leftovers runs every few seconds. A rebuild that meets one waits for it.
 func TestRebuild_DuringCheckForLeftovers(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	rt := w.runtime(t, nil, tally{family: "apple"})
-	run(t, rt)
+	rt := w.start(t, nil, tally{family: "apple"})
 	mustWait(t, rt.Waiter(), w.add(t, "apple-1", 1), "apples")
 	shadow := rt.runners[0].shadow
-	if err := shadow.lock(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, shadow.lock(t.Context()))
 	ended, end := context.WithCancel(t.Context())
 	end()
-	if err := rt.Rebuild(ended, "apples", nil); !errors.Is(err, context.Canceled) {
-		t.Errorf("a rebuild that waits until its context ends: %v, want %v", err, context.Canceled)
-	}
+	wantError(t, "a rebuild that waits until its context ends", rt.Rebuild(ended, "apples", nil), context.Canceled)
 	done := make(chan error, 1)
 	go func() { done <- rt.Rebuild(t.Context(), "apples", nil) }()
 	runtest.Await(t, "rebuild waits", func() bool { return rt.runners[0].rebuilding.Load() })
@@ -191,9 +175,7 @@ func TestRebuild_LeftoversOfACrash(t *testing.T) {
 	mustWait(t, first.Waiter(), w.add(t, "apple-1", 1), "apples")
 	stop()
 	b, err := first.runners[0].startShadow(t.Context(), RebuildOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	b.lease.end()
 	receive(t, b.maintained, "the held call")
 	b.next.db.Close()
@@ -209,8 +191,7 @@ func TestRebuild_LeftoversOfACrash(t *testing.T) {
 		t.Errorf("%d schemas are left of apples while another process rebuilds", n)
 	}
 	w.exec(t, `update apples_next.checkpoint set until = clock_timestamp()`)
-	third := w.runtime(t, nil, tally{family: "apple"})
-	run(t, third)
+	third := w.start(t, nil, tally{family: "apple"})
 	mustWait(t, third.Waiter(), w.add(t, "apple-1", 1), "apples")
 	eventually(t, "the rest is removed", func() bool { return w.schemas(t, "apples") == 1 })
 }
@@ -221,9 +202,7 @@ func TestRebuild_WithoutRunningRuntime(t *testing.T) {
 	last := w.add(t, "apple-1", 1, 2)
 	rt := w.runtime(t, nil, tally{family: "apple"})
 	for range 2 { // the first one creates the tables
-		if err := rt.Rebuild(t.Context(), "apples", nil); err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, rt.Rebuild(t.Context(), "apples", nil))
 		w.wantTotals(t, "apples", total{"apple-1", 3, 2})
 	}
 	run(t, rt)
@@ -234,8 +213,7 @@ func TestRebuild_WithoutRunningRuntime(t *testing.T) {
 func TestRebuild_EventThatCannotBeApplied(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	rt := w.runtime(t, nil, tally{family: "apple"})
-	run(t, rt)
+	rt := w.start(t, nil, tally{family: "apple"})
 	mustWait(t, rt.Waiter(), w.add(t, "apple-1", 1, 2), "apples")
 	w.exec(t, `alter table apples.totals drop constraint totals_total_check`)
 	mustWait(t, rt.Waiter(), w.add(t, "apple-1", refusedByDatabase), "apples")
@@ -250,20 +228,11 @@ func TestRebuild_EventThatCannotBeApplied(t *testing.T) {
 func TestRebuild_NewVersionInTheShadow(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	before := w.runtime(t, nil, tally{family: "apple"})
-	run(t, before)
+	before := w.start(t, nil, tally{family: "apple"})
 	mustWait(t, before.Waiter(), w.add(t, "apple-1", 1, 2), "apples")
-	within, resume := make(chan struct{}), make(chan struct{})
-	var once sync.Once
-	after := w.runtime(t, nil, tally{family: "apple", version: 2, apply: func(context.Context, []eventstore.DecodedEvent) error {
-		once.Do(func() {
-			close(within)
-			<-resume
-		})
-		return nil
-	}})
-	run(t, after)
-	receive(t, within, "the held call")
+	held := newGate()
+	after := w.start(t, nil, tally{family: "apple", version: 2, apply: held.hold})
+	receive(t, held.reached, "the held call")
 	// The older process continues. The newer one returns nothing from rows of the older version, and
 	// reports the reason.
 	last := w.add(t, "apple-1", 3)
@@ -276,7 +245,7 @@ func TestRebuild_NewVersionInTheShadow(t *testing.T) {
 	if at, err := after.Waiter().Position(t.Context(), "apples"); at != 0 || err != nil {
 		t.Errorf("the newer process answers from position %d: %v", at, err)
 	}
-	close(resume)
+	close(held.free)
 	mustWait(t, after.Waiter(), last, "apples")
 	eventually(t, "the older process stops", func() bool { return status(t, before, "apples").Stop != nil })
 	mustWait(t, after.Waiter(), w.add(t, "apple-1", 4), "apples")
@@ -287,31 +256,22 @@ func TestRebuild_NewVersionInTheShadow(t *testing.T) {
 // ends.
 func TestRebuild_OldRowsInUse(t *testing.T) {
 	w := newWorld(t)
-	rt := w.runtime(t, nil, tally{family: "apple"})
-	run(t, rt)
+	rt := w.start(t, nil, tally{family: "apple"})
 	mustWait(t, rt.Waiter(), w.add(t, "apple-1", 1, 2), "apples")
 	tx, err := w.db.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	var sum int64
-	if err := tx.QueryRow(t.Context(), `select total from apples.totals`).Scan(&sum); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, tx.QueryRow(t.Context(), `select total from apples.totals`).Scan(&sum))
 	done := make(chan error, 1)
 	go func() { done <- rt.Rebuild(context.WithoutCancel(t.Context()), "apples", nil) }()
 	last := w.add(t, "apple-1", 3)
 	eventually(t, "the new rows are in use", func() bool {
 		var n int
-		if err := w.db.QueryRow(t.Context(), `select count(*) from pg_namespace where nspname like 'apples_old_%'`).Scan(&n); err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, w.db.QueryRow(t.Context(), `select count(*) from pg_namespace where nspname like 'apples_old_%'`).Scan(&n))
 		return n == 1
 	})
 	mustWait(t, rt.Waiter(), last, "apples")
-	if err := tx.Commit(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, tx.Commit(t.Context()))
 	select {
 	case err := <-done:
 		if err != nil {
@@ -331,9 +291,7 @@ func (w *fixture) killedRebuild(t *testing.T, p projections.Projector) {
 	t.Helper()
 	shadow := newCheckpoints(w.db, p.Name()+shadowSuffix)
 	live, err := newCheckpoints(w.db, p.Name()).read(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	if err := pgx.BeginFunc(t.Context(), w.db, func(tx pgx.Tx) error {
 		if _, err := shadow.create(t.Context(), tx, p, 0, live.logID); err != nil {
 			return err
@@ -351,8 +309,7 @@ func TestVacuum_RebuildOfAKilledProcess(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
 			apples := tally{family: "apple"}
-			rt := w.runtime(t, nil, apples)
-			run(t, rt)
+			rt := w.start(t, nil, apples)
 			mustWait(t, rt.Waiter(), w.add(t, "apple-1", 1), "apples")
 			w.killedRebuild(t, apples)
 			v := Vacuum{DB: w.db, LogID: w.id}
@@ -381,8 +338,7 @@ func TestVacuum_RebuildOfAKilledProcess(t *testing.T) {
 // The shadow of a rebuild in progress is not a leftover, even if its lease is over.
 func TestDropLeftovers_RebuildAtWork(t *testing.T) {
 	w := newWorld(t)
-	rt := w.runtime(t, nil, tally{family: "apple"})
-	run(t, rt)
+	rt := w.start(t, nil, tally{family: "apple"})
 	mustWait(t, rt.Waiter(), w.add(t, "apple-1", 1), "apples")
 	built := false
 	if err := rt.Rebuild(t.Context(), "apples", func(p RebuildProgress) {
@@ -416,8 +372,7 @@ func TestRuntime_DropsLeftoversAfterTheirLease(t *testing.T) {
 	mustWait(t, rt.Waiter(), w.add(t, "apple-1", 1), "apples")
 	stop()
 	w.killedRebuild(t, apples)
-	next := w.runtime(t, nil, apples)
-	run(t, next)
+	next := w.start(t, nil, apples)
 	mustWait(t, next.Waiter(), w.add(t, "apple-1", 1), "apples")
 	if n := w.schemas(t, "apples"); n != 2 {
 		t.Fatalf("%d schemas within the lease, want 2", n)
@@ -452,17 +407,14 @@ func TestRebuild_ContinuesAfterAnInterruption(t *testing.T) {
 	}
 	at := interrupt(RebuildOptions{})
 	stop()
-	rt = w.runtime(t, nil, tally{family: "apple"}) // the next process keeps what was left
-	run(t, rt)
+	rt = w.start(t, nil, tally{family: "apple"}) // the next process keeps what was left
 	mustWait(t, rt.Waiter(), w.add(t, "apple-1", 1), "apples")
 	if n := w.schemas(t, "apples"); n != 2 {
 		t.Fatalf("%d schemas, want the live one and the interrupted one", n)
 	}
 	var end RebuildProgress
 	keep := func(p RebuildProgress) { end = p }
-	if err := rt.Rebuild(t.Context(), "apples", keep); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, rt.Rebuild(t.Context(), "apples", keep))
 	if end.Resumed != at.Position || end.Events != events-at.Events || !end.Compared || !end.Done {
 		t.Errorf("interrupted at %+v, ended with %+v", at, end)
 	}
@@ -485,8 +437,7 @@ func TestRebuild_ContinuesAfterAnInterruption(t *testing.T) {
 func TestRebuild_SetAsideAfterAnInterruption(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	rt := w.runtime(t, nil, tally{family: "apple"})
-	run(t, rt)
+	rt := w.start(t, nil, tally{family: "apple"})
 	first := w.add(t, "apple-1", 5)
 	for range 1500 {
 		w.add(t, "apple-1", 1)
@@ -497,9 +448,7 @@ func TestRebuild_SetAsideAfterAnInterruption(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.setAside(t, first)
-	if err := rt.Rebuild(t.Context(), "apples", nil); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, rt.Rebuild(t.Context(), "apples", nil))
 	w.wantTotals(t, "apples", total{"apple-1", 1501, 1501})
 }
 
@@ -507,8 +456,7 @@ func TestRebuild_SetAsideAfterAnInterruption(t *testing.T) {
 func TestRebuild_CountsDiffer(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	rt := w.runtime(t, nil, tally{family: "apple"})
-	run(t, rt)
+	rt := w.start(t, nil, tally{family: "apple"})
 	mustWait(t, rt.Waiter(), w.add(t, "apple-1", 1, 2), "apples")
 	w.exec(t, `insert into apples.totals values ('apple-9', 1, 1)`)
 	err := rt.Rebuild(t.Context(), "apples", nil)
@@ -516,9 +464,7 @@ func TestRebuild_CountsDiffer(t *testing.T) {
 		t.Fatalf("rebuilt with %v", err)
 	}
 	w.wantTotals(t, "apples", total{"apple-1", 3, 2}, total{"apple-9", 1, 1})
-	if err := rt.RebuildWith(t.Context(), "apples", RebuildOptions{Force: true}, nil); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, rt.RebuildWith(t.Context(), "apples", RebuildOptions{Force: true}, nil))
 	w.wantTotals(t, "apples", total{"apple-1", 3, 2})
 }
 
@@ -526,8 +472,7 @@ func TestRebuild_CountsDiffer(t *testing.T) {
 func TestRebuild_Rate(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	rt := w.runtime(t, nil, tally{family: "apple"})
-	run(t, rt)
+	rt := w.start(t, nil, tally{family: "apple"})
 	for range 99 {
 		w.add(t, "apple-1", 1)
 	}

@@ -25,6 +25,7 @@ import (
 	"github.com/annals-project/annals/eventstore/node/nodetest"
 	"github.com/annals-project/annals/internal/pg"
 	"github.com/annals-project/annals/internal/pg/pgtest"
+	"github.com/annals-project/annals/internal/runtest"
 	_ "github.com/annals-project/annals/internal/seedtest"
 	"github.com/annals-project/annals/projections"
 )
@@ -76,6 +77,9 @@ func (g *gate) pass() error {
 	}
 }
 
+// hold is pass for the pages of a tally.
+func (g *gate) hold(context.Context, []eventstore.DecodedEvent) error { return g.pass() }
+
 // While the rows of a new version are built, the process feeds and reads those of the version before.
 // An end in the middle changes nothing. After the switch-over it goes on with the new rows.
 func TestUpgrade_OldRowsContinued(t *testing.T) {
@@ -91,9 +95,7 @@ func TestUpgrade_OldRowsContinued(t *testing.T) {
 	}
 	version := func() (v int) {
 		t.Helper()
-		if err := w.db.QueryRow(t.Context(), `select version from apples.checkpoint`).Scan(&v); err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, w.db.QueryRow(t.Context(), `select version from apples.checkpoint`).Scan(&v))
 		return v
 	}
 	for round := range 2 {
@@ -111,8 +113,7 @@ func TestUpgrade_OldRowsContinued(t *testing.T) {
 	g := newGate()
 	rt, _ := start(g)
 	<-g.reached
-	other := w.runtime(t, nil, continuing{&filled{tally: tally{family: "apple"}, in: in}, g})
-	run(t, other)
+	other := w.start(t, nil, continuing{&filled{tally: tally{family: "apple"}, in: in}, g})
 	last := w.add(t, "apple-1", 4)
 	mustWait(t, other.Waiter(), last, "apples") // a standby reads the rows, too
 	if s := status(t, other, "apples"); s.Active {
@@ -175,9 +176,7 @@ func (w *fixture) rowsAfter(
 	runtime := w.runtime(t, nil, tally{family: "apple"})
 	r := runtime.runners[0]
 	turn, err := r.takeLease(t.Context())
-	if err != nil {
-		rt.Fatal(err)
-	}
+	runtest.Must(rt, err)
 	defer turn.end()
 	after := eventstore.Position(0)
 	for i := 0; len(facts) > 0; i++ {
@@ -226,13 +225,9 @@ func TestRunner_OnTheNode(t *testing.T) {
 	}
 	writers.Wait()
 	head, err := w.store.Head(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	mustWait(t, rt.Waiter(), head, "apples", "pears") // before the events of one stream are gone
-	if _, err := w.store.Tombstone(t.Context(), "apple-0", w.next["apple-0"]-1); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, errorOf(w.store.Tombstone(t.Context(), "apple-0", w.next["apple-0"]-1)))
 	if head, err = w.store.Head(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -244,8 +239,7 @@ func TestRunner_OnTheNode(t *testing.T) {
 	stop()
 
 	// The next process finds the same log, and rebuilds the same rows from the remaining events.
-	again := w.runtime(t, nil, tally{family: "apple", version: 2}, tally{family: "pear"})
-	run(t, again)
+	again := w.start(t, nil, tally{family: "apple", version: 2}, tally{family: "pear"})
 	mustWait(t, again.Waiter(), head, "apples", "pears")
 	eventually(t, "the same log is accepted", func() bool { return status(t, again, "pears").Active })
 	left := w.totals(t, "apples")
@@ -263,9 +257,7 @@ func TestRunner_ServerCrash(t *testing.T) {
 	dir := t.TempDir()
 	server := startServer(t, dir)
 	db, err := pg.OpenPool(t.Context(), server.URL())
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	t.Cleanup(db.Close)
 	w := &fixture{
 		db:    db,
@@ -274,8 +266,7 @@ func TestRunner_ServerCrash(t *testing.T) {
 		logID: uuid.New(),
 		next:  map[string]eventstore.Revision{},
 	}
-	rt := w.runtime(t, nil, tally{family: "apple"}, tally{family: "pear"})
-	run(t, rt)
+	rt := w.start(t, nil, tally{family: "apple"}, tally{family: "pear"})
 	for range 3 {
 		for range 40 {
 			w.add(t, "apple-1", 1)
@@ -306,9 +297,7 @@ func TestRunner_ServerCrash(t *testing.T) {
 func startServer(t *testing.T, dir string) *pg.Server {
 	t.Helper()
 	server, err := pg.Start(t.Context(), pg.Config{DataDir: dir, Settings: map[string]string{"fsync": "off"}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	t.Cleanup(func() {
 		var exit interface{ ExitCode() int }
 		if err := server.Close(); err != nil && !errors.As(err, &exit) { // ignore the exit code of a crash
@@ -322,17 +311,11 @@ func startServer(t *testing.T, dir string) *pg.Server {
 func crash(t *testing.T, dir string) {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(dir, "postgres", "data", "postmaster.pid"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	first, _, _ := strings.Cut(string(text), "\n")
 	pid, err := strconv.Atoi(first)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := syscall.Kill(pid, syscall.SIGQUIT); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
+	runtest.Must(t, syscall.Kill(pid, syscall.SIGQUIT))
 }
 
 // foreignSchemas are schemas of another application, by names that the projections use too. Some have a table
@@ -352,8 +335,7 @@ func TestRunner_SchemaOfAnotherApplication(t *testing.T) {
 			w := newWorld(t)
 			w.exec(t, sql)
 			w.exec(t, `insert into apples.customers values ('Ana')`)
-			rt := w.runtime(t, nil, tally{family: "apple"})
-			run(t, rt)
+			rt := w.start(t, nil, tally{family: "apple"})
 			w.add(t, "apple-1", 1)
 			eventually(t, "it stops", func() bool { return rt.waiter.local["apples"].snapshot().stop != nil })
 			if stop := rt.waiter.local["apples"].snapshot().stop; !strings.Contains(stop.Error(),
@@ -385,7 +367,7 @@ func TestDropLeftovers_OfOthers(t *testing.T) {
 	other := &fixture{
 		db: w.db, store: eventstoretest.NewMemory(), codec: w.codec, logID: uuid.New(), next: map[string]eventstore.Revision{},
 	}
-	run(t, other.runtime(t, nil, tally{family: "pear"}))
+	other.start(t, nil, tally{family: "pear"})
 	mustWait(t, NewWaiter(w.db), other.add(t, "pear-1", 1), "pears")
 	other.killedRebuild(t, tally{family: "pear"})
 	foreign := []string{"apples_next", "apples_old_7", "harvest_next", "harvest_old_12"}
@@ -394,8 +376,7 @@ func TestDropLeftovers_OfOthers(t *testing.T) {
 		w.exec(t, `create table `+schema+`.customers (name text); insert into `+schema+`.customers values ('Ana')`)
 		w.exec(t, `create table `+schema+`.checkpoint (position bigint, until timestamptz)`)
 	}
-	rt := w.runtime(t, nil, apples)
-	run(t, rt)
+	rt := w.start(t, nil, apples)
 	mustWait(t, rt.Waiter(), w.add(t, "apple-1", 1), "apples")
 	w.exec(t, `update pears_next.checkpoint set until = clock_timestamp()`)
 	if err := rt.DropLeftovers(limited(t)); err != nil {
@@ -431,8 +412,7 @@ func TestRunner_StreamsOfAnotherApplication(t *testing.T) {
 		w.append(t, name, "order-placed", map[string]int{"n": 1})
 	}
 	w.add(t, mine, 1)
-	rt := w.runtime(t, nil, tally{family: stream.Project})
-	run(t, rt)
+	rt := w.start(t, nil, tally{family: stream.Project})
 	mustWait(t, rt.Waiter(), w.add(t, mine, 2), "projects")
 	for _, name := range foreign {
 		w.append(t, name, "tally.added.v1", "no number") // of a name that we know

@@ -16,6 +16,7 @@ import (
 	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/eventstore/eventstoretest"
+	"github.com/annals-project/annals/internal/runtest"
 	"github.com/annals-project/annals/projections"
 )
 
@@ -24,8 +25,7 @@ func TestRuntime_EachProjectionAppliesItsFamily(t *testing.T) {
 	w := newWorld(t)
 	w.add(t, "apple-1", 1, 2)
 	w.add(t, "pear-1", 5)
-	rt := w.runtime(t, nil, tally{family: "apple"}, tally{family: "pear"})
-	run(t, rt)
+	rt := w.start(t, nil, tally{family: "apple"}, tally{family: "pear"})
 	w.add(t, "apple-2", 7)
 	last := w.add(t, "plum-1", 9) // of no projector, yet every checkpoint passes it
 	mustWait(t, rt.Waiter(), last, "apples", "pears")
@@ -65,17 +65,14 @@ func TestRuntime_NewerAndOlderVersion(t *testing.T) {
 		mustWait(t, rt.Waiter(), w.add(t, "apple-1", 1), "apples")
 		stop()
 	}
-	older := w.runtime(t, nil, tally{family: "apple", version: 3})
-	run(t, older)
+	older := w.start(t, nil, tally{family: "apple", version: 3})
 	last := w.add(t, "apple-1", 1)
 	eventually(t, "the older program stops", func() bool { return status(t, older, "apples").Stop != nil })
 	if err := older.Waiter().Wait(limited(t), last, "apples"); err == nil {
 		t.Error("the older program returns rows of the newer one")
 	}
 	// A rebuild makes the older program go back to its version.
-	if err := older.Rebuild(t.Context(), "apples", nil); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, older.Rebuild(t.Context(), "apples", nil))
 	mustWait(t, older.Waiter(), w.add(t, "apple-1", 1), "apples")
 	w.wantTotals(t, "apples", total{"apple-1", 6, 6})
 }
@@ -98,8 +95,7 @@ func TestRuntime_LostTarget(t *testing.T) {
 func TestRunner_DatabaseRestoredToOlderState(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	rt := w.runtime(t, func(c *Config) { c.Lease = time.Hour }, tally{family: "apple"})
-	run(t, rt)
+	rt := w.start(t, func(c *Config) { c.Lease = time.Hour }, tally{family: "apple"})
 	first := w.add(t, "apple-1", 1)
 	mustWait(t, rt.Waiter(), first, "apples")
 	mustWait(t, rt.Waiter(), w.add(t, "apple-1", 2, 3), "apples")
@@ -116,13 +112,12 @@ func TestRunner_LostConnectionsAndTransientErrors(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	var tries atomic.Int64
-	rt := w.runtime(t, nil, tally{family: "apple", apply: func(context.Context, []eventstore.DecodedEvent) error {
+	rt := w.start(t, nil, tally{family: "apple", apply: func(context.Context, []eventstore.DecodedEvent) error {
 		if tries.Add(1)%3 != 0 {
 			return projections.Transient(errors.New("index is away"))
 		}
 		return nil
 	}})
-	run(t, rt)
 	for n := range 5 {
 		mustWait(t, rt.Waiter(), w.add(t, "apple-1", n), "apples")
 		w.exec(t,
@@ -152,11 +147,10 @@ func TestRunner_EventThatCannotBeApplied(t *testing.T) {
 			w.add(t, "apple-1", 4)
 			last := w.add(t, "pear-1", 5)
 			var calls atomic.Int64
-			rt := w.runtime(
+			rt := w.start(
 				t, func(c *Config) { c.Hooks.Stopped = func(string) { calls.Add(1) } }, tally{family: "apple"},
 				tally{family: "pear"},
 			)
-			run(t, rt)
 			mustWait(t, rt.Waiter(), last, "pears")
 			w.wantTotals(t, "pears", total{"pear-1", 8, 2})
 
@@ -205,8 +199,7 @@ func TestRunner_StoppedEventBecomesKnown(t *testing.T) {
 	}
 	stop()
 	t.Run("not yet", func(t *testing.T) {
-		again := w.runtime(t, nil, tally{family: "apple"})
-		run(t, again)
+		again := w.start(t, nil, tally{family: "apple"})
 		eventually(t, "it stops at the same event", func() bool {
 			s := status(t, again, "apples")
 			return s.Stop != nil && s.Stop.Position == bad && !s.Active
@@ -219,17 +212,14 @@ func TestRunner_StoppedEventBecomesKnown(t *testing.T) {
 		func() event.Event { return new(added) },
 		func() event.Event { return new(ofTomorrow) },
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	newer := w.runtime(t, func(c *Config) {
+	runtest.Must(t, err)
+	newer := w.start(t, func(c *Config) {
 		c.Hooks.Page = func(_ string, events, _ int, _ time.Duration) {
 			if events > 2 {
 				t.Errorf("a page of %d events: events before the stop came again", events)
 			}
 		}
 	}, tally{family: "apple"})
-	run(t, newer)
 	eventually(t, "it goes on", func() bool { return newer.Waiter().Wait(limited(t), last, "apples") == nil })
 	w.wantTotals(t, "apples", total{"apple-1", 7, 3})
 	if s := status(t, newer, "apples"); s.Stop != nil || !s.Active {
@@ -242,8 +232,7 @@ func TestRunner_StoppedEventBecomesKnown(t *testing.T) {
 
 func TestRunner_EventsOfOtherFamilies(t *testing.T) {
 	w := newWorld(t)
-	rt := w.runtime(t, nil, tally{family: "apple"})
-	run(t, rt)
+	rt := w.start(t, nil, tally{family: "apple"})
 	w.add(t, "apple-1", 1)
 	w.append(t, "pear-1", "tally.of-tomorrow.v1", added{})
 	mustWait(t, rt.Waiter(), w.add(t, "apple-1", 2), "apples")
@@ -265,8 +254,7 @@ func TestRunner_AnotherLog(t *testing.T) {
 			logID: uuid.New(),
 			next:  map[string]eventstore.Revision{},
 		}
-		rt := w.runtime(t, nil, tally{family: "apple", version: 2}) // another version does not drop the rows either
-		run(t, rt)
+		rt := w.start(t, nil, tally{family: "apple", version: 2}) // another version does not drop the rows either
 		last := w.add(t, "apple-1", 1, 2, 3)
 		wantUnavailable(t, rt.Waiter().Wait(limited(t), last, "apples"), "has stopped")
 		s := status(t, rt, "apples")
@@ -287,8 +275,7 @@ func TestRunner_AnotherLog(t *testing.T) {
 			logID: first,
 			next:  map[string]eventstore.Revision{},
 		}
-		rt := w.runtime(t, nil, tally{family: "apple"})
-		run(t, rt)
+		rt := w.start(t, nil, tally{family: "apple"})
 		wantStop(t, rt, "the event store is an older copy")
 		if err := rt.Rebuild(limited(t), "apples", nil); err == nil || !strings.Contains(err.Error(), "an older copy") {
 			t.Errorf("a rebuild ends with %v", err)
@@ -304,8 +291,7 @@ func TestRunner_AnotherLog(t *testing.T) {
 			next:  map[string]eventstore.Revision{},
 		}
 		w.add(t, "apple-1", 1, 2, 3)
-		rt := w.runtime(t, nil, tally{family: "apple"})
-		run(t, rt)
+		rt := w.start(t, nil, tally{family: "apple"})
 		wantStop(t, rt, "has diverged")
 		if err := rt.Rebuild(limited(t), "apples", nil); err == nil || !strings.Contains(err.Error(), "has diverged") {
 			t.Errorf("a rebuild ends with %v", err)
@@ -327,8 +313,7 @@ func wantStop(t *testing.T, rt *Runtime, says string) {
 
 func TestRuntime_LogOpenedLater(t *testing.T) {
 	w := newWorld(t)
-	rt := w.runtime(t, func(c *Config) { c.LogID = LogIDOf(w.store, w.codec) }, tally{family: "apple"})
-	run(t, rt)
+	rt := w.start(t, func(c *Config) { c.LogID = LogIDOf(w.store, w.codec) }, tally{family: "apple"})
 	eventually(t, "the runner says what it lacks", func() bool { return status(t, rt, "apples").LastErr != nil })
 	id := uuid.New()
 	w.append(t, stream.Registry, event.Event(registry.LogOpened{}).EventType(),
@@ -433,15 +418,12 @@ func TestStandby_TargetOfAnotherProcess(t *testing.T) {
 // StoppedHere distinguishes a projection that stopped here from one that runs in another process.
 func TestStandby_StoppedHere(t *testing.T) {
 	w := newWorld(t)
-	a := w.runtime(t, nil, tally{family: "apple"})
-	run(t, a)
+	a := w.start(t, nil, tally{family: "apple"})
 	mustWait(t, a.Waiter(), w.add(t, "apple-1", 1), "apples")
 	w.add(t, "apple-1", refusedByApply)
 	eventually(t, "it stops", func() bool { return a.StoppedHere(t.Context(), "apples") })
 	eventually(t, "it releases its lease", func() (given bool) {
-		if err := w.db.QueryRow(t.Context(), `select stopped is not null from apples.checkpoint`).Scan(&given); err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, w.db.QueryRow(t.Context(), `select stopped is not null from apples.checkpoint`).Scan(&given))
 		return given
 	})
 	if _, active := a.Active("apples"); active {
@@ -459,10 +441,9 @@ func TestStandby_StoppedHere(t *testing.T) {
 func TestStandby_FailedPageIsOver(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	a := w.runtime(t, nil, tally{family: "apple", apply: func(context.Context, []eventstore.DecodedEvent) error {
+	a := w.start(t, nil, tally{family: "apple", apply: func(context.Context, []eventstore.DecodedEvent) error {
 		return projections.Transient(errors.New("database is away"))
 	}})
-	run(t, a)
 	w.add(t, "apple-1", 1)
 	eventually(t, "its page fails", func() bool { return status(t, a, "apples").LastErr != nil })
 	w.exec(t, `update apples.checkpoint set epoch = epoch + 1, holder = 'another', until = clock_timestamp() + interval '1 hour'`)

@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/annals-project/annals/eventstore"
+	"github.com/annals-project/annals/internal/runtest"
 	"github.com/annals-project/annals/projections"
 )
 
@@ -155,9 +156,7 @@ func TestRebuild_ExternalTarget(t *testing.T) {
 	rebuild := func(resumed eventstore.Position) {
 		t.Helper()
 		var end RebuildProgress
-		if err := rebuildOnceFree(t.Context(), t, rt, func(p RebuildProgress) { end = p }); err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, rebuildOnceFree(t.Context(), t, rt, func(p RebuildProgress) { end = p }))
 		if end.Resumed != resumed || !end.Done || len(in.shadows()) != 0 {
 			t.Errorf("ended with %+v, want resumed at %d; shadows %q", end, resumed, in.shadows())
 		}
@@ -236,9 +235,7 @@ func TestPage_ExternalTargetChecksLease(t *testing.T) {
 	if err := <-seen; err != nil {
 		t.Errorf("with the lease: %v", err)
 	}
-	if err := <-seen; !errors.Is(err, errStale) {
-		t.Errorf("an hour after its last renewal: %v, want %v", err, errStale)
-	}
+	wantError(t, "an hour after its last renewal", <-seen, errStale)
 	mustWait(t, rt.Waiter(), at, "apples")
 	stop()
 }

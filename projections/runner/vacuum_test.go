@@ -12,6 +12,7 @@ import (
 
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/internal/pg/pgtest"
+	"github.com/annals-project/annals/internal/runtest"
 	"github.com/annals-project/annals/projections"
 	"github.com/annals-project/annals/projections/runner"
 )
@@ -37,18 +38,15 @@ func newShelf(t *testing.T) *pgxpool.Pool {
 
 func exec(t *testing.T, db *pgxpool.Pool, sql string) {
 	t.Helper()
-	if _, err := db.Exec(t.Context(), sql); err != nil {
-		t.Fatal(err)
-	}
+	_, err := db.Exec(t.Context(), sql)
+	runtest.Must(t, err)
 }
 
 // dead counts the dead versions of rows as the last vacuum reported them.
 func dead(t *testing.T, db *pgxpool.Pool) (n int) {
 	t.Helper()
 	exec(t, db, "select pg_stat_clear_snapshot()")
-	if err := db.QueryRow(t.Context(), "select n_dead_tup from pg_stat_user_tables where schemaname = 'shelf' and relname = 'books'").Scan(&n); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, db.QueryRow(t.Context(), "select n_dead_tup from pg_stat_user_tables where schemaname = 'shelf' and relname = 'books'").Scan(&n))
 	return n
 }
 
@@ -72,13 +70,9 @@ func TestVacuum_RemovesEveryDeadRow(t *testing.T) {
 func TestVacuum_DeadRowsStillVisible(t *testing.T) {
 	db := newShelf(t)
 	reader, err := db.BeginTx(t.Context(), pgx.TxOptions{IsoLevel: pgx.RepeatableRead})
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	var one int
-	if err := reader.QueryRow(t.Context(), "select count(*) from shelf.books").Scan(&one); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, reader.QueryRow(t.Context(), "select count(*) from shelf.books").Scan(&one))
 	exec(t, db, "delete from shelf.books where id <= 10")
 	v := runner.Vacuum{DB: db, Projectors: []projections.Projector{shelves}}
 	// the pool closes once no connection is in use
@@ -98,12 +92,9 @@ func TestVacuum_DeadRowsStillVisible(t *testing.T) {
 			t.Fatalf("it never waited for the reader: %v", err)
 		}
 	}
-	if err := reader.Rollback(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := v.Vacuum(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, reader.Rollback(t.Context()))
+	_, err = v.Vacuum(t.Context())
+	runtest.Must(t, err)
 	if n := dead(t, db); n != 0 {
 		t.Errorf("%d dead rows are left", n)
 	}

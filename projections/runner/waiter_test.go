@@ -11,6 +11,7 @@ import (
 	"github.com/annals-project/annals/domain/fault"
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/eventstore/feed"
+	"github.com/annals-project/annals/internal/runtest"
 	"github.com/annals-project/annals/projections"
 )
 
@@ -24,8 +25,7 @@ func wantUnavailable(t testing.TB, err error, text string) {
 
 func TestWait_Deadline(t *testing.T) {
 	w := newWorld(t)
-	rt := w.runtime(t, nil, tally{family: "apple"})
-	run(t, rt)
+	rt := w.start(t, nil, tally{family: "apple"})
 	last := w.add(t, "apple-1", 1)
 	for name, waiter := range map[string]*Waiter{"local": rt.Waiter(), "remote": NewWaiter(w.db)} {
 		mustWait(t, waiter, last, "apples")
@@ -34,9 +34,7 @@ func TestWait_Deadline(t *testing.T) {
 		cancel()
 		ctx, cancel = context.WithCancel(t.Context())
 		cancel()
-		if err := waiter.Wait(ctx, last+1, "apples"); !errors.Is(err, context.Canceled) {
-			t.Errorf("%s: a cancelled wait ended with %v", name, err)
-		}
+		wantError(t, name+": a cancelled wait ended with", waiter.Wait(ctx, last+1, "apples"), context.Canceled)
 	}
 }
 
@@ -50,7 +48,7 @@ func TestWait_ProjectionWithoutTables(t *testing.T) {
 	last := w.add(t, "apple-1", 1)
 	ctx := limited(t)
 	go func() { waited <- remote.Wait(ctx, last, "apples") }()
-	run(t, w.runtime(t, nil, tally{family: "apple"}))
+	w.start(t, nil, tally{family: "apple"})
 	if err := <-waited; err != nil {
 		t.Error(err)
 	}
@@ -71,9 +69,7 @@ func TestWatch_CheckpointMoves(t *testing.T) {
 				t.Fatal("no waiter was woken")
 			}
 			at, err := rt.Waiter().Position(t.Context(), "apples")
-			if err != nil {
-				t.Fatal(err)
-			}
+			runtest.Must(t, err)
 			if at >= last {
 				break
 			}
