@@ -16,6 +16,7 @@ import (
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/internal/pg/pgtest"
 	"github.com/annals-project/annals/internal/projectiontest"
+	"github.com/annals-project/annals/internal/runtest"
 	"github.com/annals-project/annals/internal/work"
 	"github.com/annals-project/annals/projections/datapoints"
 )
@@ -99,9 +100,7 @@ func BenchmarkClaim(b *testing.B) {
 					points[i] = items[i].DataPoint
 				}
 				if b.N%4 == 0 {
-					if err := q.Release(b.Context(), "bench", points); err != nil {
-						b.Fatal(err)
-					}
+					runtest.Must(b, q.Release(b.Context(), "bench", points))
 				}
 				b.StartTimer()
 			}
@@ -130,8 +129,6 @@ func fillBacklog(b testing.TB, db *pgxpool.Pool, projects, each int) {
 			convert_to(repeat('x', 300), 'UTF8'), now(), md5('send ' || n)::uuid, now()
 		from generate_series(1, $1::int * $2::int) n`,
 	} {
-		if _, err := db.Exec(b.Context(), statement, projects, each); err != nil {
-			b.Fatal(err)
-		}
+		exec(b, db, statement, projects, each)
 	}
 }

@@ -31,6 +31,7 @@ import (
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/internal/pg/pgtest"
 	"github.com/annals-project/annals/internal/projectiontest"
+	"github.com/annals-project/annals/internal/runtest"
 	"github.com/annals-project/annals/projections"
 	"github.com/annals-project/annals/projections/datapoints"
 )
@@ -65,9 +66,7 @@ func measure(t *testing.T, db *pgxpool.Pool, do func(tx pgx.Tx) error) (c cost) 
 		c.rows = now - c.rows
 		return errors.Join(err, countErr)
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	return c
 }
 
@@ -111,13 +110,9 @@ func fill(t *testing.T, db *pgxpool.Pool, source string, revisions, open int) {
 		`insert into datapoints.readiness select $1, $4, 0, $4 where $2 is not null and $3 > 0`,
 		`insert into datapoints.month_usage select $1, '2026-11', $3, $3 where $2 is not null and $4 >= 0`,
 	} {
-		if _, err := db.Exec(t.Context(), typed.Replace(sql), project.ID, id(source), revisions, open); err != nil {
-			t.Fatal(err)
-		}
+		exec(t, db, typed.Replace(sql), project.ID, id(source), revisions, open)
 	}
-	if _, err := db.Exec(t.Context(), "analyze"); err != nil {
-		t.Fatal(err)
-	}
+	exec(t, db, "analyze")
 }
 
 // sendOf is the send of a revision that fill made.
@@ -134,9 +129,7 @@ func manyRevisions(t *testing.T) int {
 		return 12_000
 	}
 	n, err := strconv.Atoi(text)
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	return n
 }
 
@@ -148,9 +141,7 @@ func TestDeletion_CostIsFlat(t *testing.T) {
 	var page, slice [2]cost
 	for n, revisions := range []int{6_000, manyRevisions(t)} {
 		for _, table := range []string{"items", "sends", "revisions", "scopes", "readiness", "month_usage"} {
-			if _, err := db.Exec(t.Context(), "truncate datapoints."+table); err != nil {
-				t.Fatal(err)
-			}
+			exec(t, db, "truncate datapoints."+table)
 		}
 		const open = 1_200
 		fill(t, db, "a", revisions, open)
@@ -253,9 +244,7 @@ func TestOvertaken_CostIsFlat(t *testing.T) {
 	if page.rows > 20*projections.SliceRows {
 		t.Errorf("the page touches %d rows", page.rows)
 	}
-	if err := projectiontest.FollowUp(t.Context(), db, p); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, projectiontest.FollowUp(t.Context(), db, p))
 	var left int
 	if err := db.QueryRow(t.Context(), `select (select count(*) from datapoints.items where phase = 'failed' and not overtaken)
 		+ (select failed from datapoints.readiness)`).Scan(&left); err != nil || left != 0 {
@@ -369,25 +358,18 @@ func TestIndexes_KeepNoTextOfDeletedRows(t *testing.T) {
 	t.Parallel()
 	w := newListFixture(t)
 	fillPoints(t, w, 5_000)
-	exec := func(sql string) {
-		t.Helper()
-		if _, err := w.Queries.DB.Exec(t.Context(), sql, pgx.QueryExecModeSimpleProtocol); err != nil {
-			t.Fatal(err)
-		}
-	}
 	// Each page has rows that stay.
-	exec(`update datapoints.data_points set source_id = id || name, label_key = id || name, author = id || name
+	exec(t, w.Queries.DB, `update datapoints.data_points
+		set source_id = id || name, label_key = id || name, author = id || name
 		from (values (true, ' deleted'), (false, ' kept')) names (goes, name) where goes = (position % 20 > 0)`)
 	rows, err := w.Queries.DB.Query(t.Context(), `select indexrelid::regclass::text from pg_index
 		where indrelid = 'datapoints.data_points'::regclass`)
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	indexes, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	if err != nil || len(indexes) < 4 {
 		t.Fatalf("indexes %v, %v", indexes, err)
 	}
-	exec("checkpoint")
+	exec(t, w.Queries.DB, "checkpoint")
 	held := 0
 	for _, index := range indexes {
 		held += bytes.Count(used(t, w.Queries.DB, index), []byte(" deleted"))
@@ -395,9 +377,9 @@ func TestIndexes_KeepNoTextOfDeletedRows(t *testing.T) {
 	if held < 1_000 {
 		t.Fatalf("the test finds %d texts before the rows are deleted", held)
 	}
-	exec("delete from datapoints.data_points where position % 20 > 0")
-	exec("vacuum (index_cleanup on, truncate off) datapoints.data_points")
-	exec("checkpoint")
+	exec(t, w.Queries.DB, "delete from datapoints.data_points where position % 20 > 0")
+	exec(t, w.Queries.DB, "vacuum (index_cleanup on, truncate off) datapoints.data_points")
+	exec(t, w.Queries.DB, "checkpoint")
 	for _, index := range indexes {
 		if n := bytes.Count(used(t, w.Queries.DB, index), []byte(" deleted")); n > 0 {
 			t.Errorf("index %s holds %d texts of deleted rows", index, n)
@@ -454,25 +436,17 @@ func TestBlobs_DirectoryReferences(t *testing.T) {
 				return err
 			}
 			loose, err := pgx.CollectRows(rows, pgx.RowTo[string])
-			if diff := cmp.Diff([]string{"blob-never", "blob-rows"}, loose); diff != "" {
-				t.Errorf("%s: loose (-want +got):\n%s", name, diff)
-			}
+			same(t, name+": loose", []string{"blob-never", "blob-rows"}, loose)
 			return err
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, err)
 	}
 	w.apply()
 	blobs, err := w.Queries.UnreferencedBlobs(t.Context(), noon.Add(time.Second), noon, 10)
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	var swept []string
 	for _, b := range blobs {
 		swept = append(swept, b.Stream)
 	}
-	if diff := cmp.Diff([]string{"blob-never", "blob-rows"}, swept); diff != "" {
-		t.Errorf("to be swept (-want +got):\n%s", diff)
-	}
+	same(t, "to be swept", []string{"blob-never", "blob-rows"}, swept)
 }

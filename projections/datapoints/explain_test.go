@@ -4,7 +4,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
@@ -15,6 +14,7 @@ import (
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/internal/auth"
 	"github.com/annals-project/annals/internal/projectiontest"
+	"github.com/annals-project/annals/internal/runtest"
 	"github.com/annals-project/annals/projections/datapoints"
 )
 
@@ -49,13 +49,6 @@ func (w *fixture) explained(of string, limit int, indexed eventstore.Position) d
 	return s
 }
 
-func wantExplained(t *testing.T, what string, want, got datapoints.Explained) {
-	t.Helper()
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("%s (-want +got):\n%s", what, diff)
-	}
-}
-
 // TestExplain_SingleSend follows a send through its phases. It is found by its id and by that of its
 // request.
 func TestExplain_SingleSend(t *testing.T) {
@@ -66,31 +59,31 @@ func TestExplain_SingleSend(t *testing.T) {
 		ID: id("s"), RequestID: id("request of s"), AcceptedAt: noon, Phase: "queued", CreditTenths: 10,
 		Items: []datapoints.Item{item},
 	}
-	wantExplained(t, "queued", want, w.explained("s", 100, everything))
+	same(t, "queued", want, w.explained("s", 100, everything))
 	w.started("s", "a", 0, 1, 1, 0)
 	want.Phase, want.Items[0].Phase = "processing", "processing"
-	wantExplained(t, "processing", want, w.explained("request of s", 100, everything))
+	same(t, "processing", want, w.explained("request of s", 100, everything))
 	w.remembered("s", "a", 0, 1, 3)
 	want.Phase, want.Items[0].Phase, want.Items[0].Memories = "captured", "captured", 3
-	wantExplained(t, "captured", want, w.explained("s", 100, w.last-1))
+	same(t, "captured", want, w.explained("s", 100, w.last-1))
 	want.Items[0].Searchable = true
-	wantExplained(t, "captured and in the index", want, w.explained("s", 100, w.last))
+	same(t, "captured and in the index", want, w.explained("s", 100, w.last))
 	settled := w.searchable(w.last)
 	want.Phase, want.SettledAt = "indexed", &settled
-	wantExplained(t, "indexed", want, w.explained("request of s", 100, everything))
+	same(t, "indexed", want, w.explained("request of s", 100, everything))
 
 	// A newer revision replaces it once it is captured. The older one keeps its memories for trace.
 	w.revised("t", "a", alone)
-	wantExplained(t, "a newer revision is queued", want, w.explained("s", 100, everything))
+	same(t, "a newer revision is queued", want, w.explained("s", 100, everything))
 	w.remembered("t", "a", 0, 2, 1)
 	want.Items[0].Searchable = false
-	wantExplained(t, "a newer revision is captured", want, w.explained("s", 100, everything))
+	same(t, "a newer revision is captured", want, w.explained("s", 100, everything))
 
 	w.deleted("d", "a", true)
 	want.Items[0] = datapoints.Item{DataPoint: id("a"), Revision: 1, Outcome: "deleted", Phase: "done"}
 	want.Deleted = true
 	got := w.explained("s", 100, everything)
-	wantExplained(t, "deleted", want, got)
+	same(t, "deleted", want, got)
 }
 
 func TestExplain_Failed(t *testing.T) {
@@ -104,14 +97,14 @@ func TestExplain_Failed(t *testing.T) {
 		Failure: &datapoints.Failure{Code: "content-rejected", Message: "s stopped"}, FailureOpen: true,
 		Items: []datapoints.Item{{DataPoint: id("a"), SourceID: "a", Revision: 1, Outcome: "created", Phase: "failed"}},
 	}
-	wantExplained(t, "failed", want, w.explained("s", 100, everything))
+	same(t, "failed", want, w.explained("s", 100, everything))
 	w.revised("t", "a", alone)
 	w.derived("t", "a", 0, 2)
 	want.FailureOpen = false
-	wantExplained(t, "a newer revision is captured", want, w.explained("s", 100, everything))
+	same(t, "a newer revision is captured", want, w.explained("s", 100, everything))
 	w.retried("s", 1)
 	want.Phase, want.SettledAt, want.Failure, want.Items[0].Phase = "queued", nil, nil, "queued"
-	wantExplained(t, "retried", want, w.explained("s", 100, everything))
+	same(t, "retried", want, w.explained("s", 100, everything))
 }
 
 // The items of a batch are listed in the order sent, up to the limit; all others are counted.
@@ -125,7 +118,7 @@ func TestExplain_Batch(t *testing.T) {
 	want := datapoints.Explained{
 		ID: id("s"), RequestID: id("request of s"), AcceptedAt: accepted, Phase: "queued", CreditTenths: 40, Omitted: 4,
 	}
-	wantExplained(t, "committed", want, w.explained("s", 100, everything))
+	same(t, "committed", want, w.explained("s", 100, everything))
 	w.revised("s", "new", in(0))
 	w.resent("s", "same", in(1))
 	w.moved("s", "moves", id("team"), in(2))
@@ -140,7 +133,7 @@ func TestExplain_Batch(t *testing.T) {
 		},
 		{Ordinal: 2, DataPoint: id("moves"), SourceID: "moves", Revision: 1, Outcome: "moved", Phase: "done"},
 	}
-	wantExplained(t, "fanned out", want, w.explained("s", 3, everything))
+	same(t, "fanned out", want, w.explained("s", 3, everything))
 
 	// A deleted send lists only what was deleted with it.
 	w.wiped("d", "s", "new", "late")
@@ -153,7 +146,7 @@ func TestExplain_Batch(t *testing.T) {
 		{Ordinal: 0, DataPoint: id("new"), Revision: 1, Outcome: "deleted", Phase: "done"},
 		{Ordinal: 3, DataPoint: id("late"), Revision: 1, Outcome: "deleted", Phase: "done"},
 	}
-	wantExplained(t, "deleted", want, w.explained("s", 100, everything))
+	same(t, "deleted", want, w.explained("s", 100, everything))
 }
 
 func TestExplain_NothingChanged(t *testing.T) {
@@ -161,7 +154,7 @@ func TestExplain_NothingChanged(t *testing.T) {
 	w.revised("first", "a", alone)
 	at := w.at()
 	w.resent("s", "a", alone)
-	wantExplained(t, "unchanged", datapoints.Explained{
+	same(t, "unchanged", datapoints.Explained{
 		ID: id("s"), RequestID: id("request of s"), AcceptedAt: at, SettledAt: &at, Phase: "nothing-changed", CreditTenths: 0,
 		Items: []datapoints.Item{{DataPoint: id("a"), SourceID: "a", Revision: 1, Outcome: "unchanged", Phase: "done"}},
 	}, w.explained("s", 100, everything))
@@ -216,9 +209,7 @@ func (w *fixture) audiences(source string) map[int]string {
 	w.apply()
 	rows, err := w.Queries.DB.Query(w.t.Context(), `select number, audience from datapoints.revisions
 		where data_point = $1`, id(source))
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	runtest.Must(w.t, err)
 	got := map[int]string{}
 	var number int
 	var audience *uuid.UUID
@@ -248,9 +239,7 @@ func (w *fixture) movedLate(send, source string, revision int, audience uuid.UUI
 
 func (w *fixture) wantAudiences(source string, want map[int]string) {
 	w.t.Helper()
-	if diff := cmp.Diff(want, w.audiences(source)); diff != "" {
-		w.t.Errorf("audiences (-want +got):\n%s", diff)
-	}
+	same(w.t, "audiences", want, w.audiences(source))
 }
 
 func TestRevision_LastAudience(t *testing.T) {

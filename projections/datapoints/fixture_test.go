@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -23,6 +24,7 @@ import (
 	"github.com/annals-project/annals/internal/auth"
 	"github.com/annals-project/annals/internal/pg/pgtest"
 	"github.com/annals-project/annals/internal/projectiontest"
+	"github.com/annals-project/annals/internal/runtest"
 	"github.com/annals-project/annals/projections/datapoints"
 	"github.com/annals-project/annals/projections/memories"
 )
@@ -34,6 +36,20 @@ func TestMain(m *testing.M) {
 		panic(err)
 	}
 	pgtest.Main(m)
+}
+
+// same compares what a test wants with what it got.
+func same(t runtest.T, what string, want, got any) {
+	t.Helper()
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("%s (-want +got):\n%s", what, diff)
+	}
+}
+
+func exec(t runtest.T, db *pgxpool.Pool, sql string, args ...any) {
+	t.Helper()
+	_, err := db.Exec(t.Context(), sql, args...)
+	runtest.Must(t, err)
 }
 
 // id makes a UUID of a name.
@@ -274,9 +290,7 @@ func (w *fixture) sends() map[uuid.UUID]sendRow {
 	w.t.Helper()
 	rows, err := w.Queries.DB.Query(w.t.Context(), `select id, phase, coalesce(settled_at, '0001-01-01Z'),
 		coalesce(failure_code, ''), failure_open, round from datapoints.sends`)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	runtest.Must(w.t, err)
 	sends := map[uuid.UUID]sendRow{}
 	var (
 		send uuid.UUID

@@ -5,7 +5,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
 
 	"github.com/annals-project/annals/domain/blob"
@@ -16,6 +15,7 @@ import (
 	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/internal/pg/pgtest"
 	"github.com/annals-project/annals/internal/projectiontest"
+	"github.com/annals-project/annals/internal/runtest"
 	"github.com/annals-project/annals/projections/datapoints"
 )
 
@@ -65,25 +65,17 @@ func (c foldCase) check(t *testing.T, w *fixture) {
 	for name, row := range c.sends {
 		want[id(name)] = row
 	}
-	if diff := cmp.Diff(want, w.sends()); diff != "" {
-		t.Errorf("sends (-want +got):\n%s", diff)
-	}
+	same(t, "sends", want, w.sends())
 	for name, items := range c.items {
 		got := w.shown(name)
 		if len(items) == 0 && len(got) == 0 {
 			continue
 		}
-		if diff := cmp.Diff(items, got); diff != "" {
-			t.Errorf("items of %s (-want +got):\n%s", name, diff)
-		}
+		same(t, "items of "+name, items, got)
 	}
 	ready, err := w.Queries.Readiness(t.Context(), project)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(c.ready, ready); diff != "" {
-		t.Errorf("readiness (-want +got):\n%s", diff)
-	}
+	runtest.Must(t, err)
+	same(t, "readiness", c.ready, ready)
 }
 
 func TestFold_SingleSends(t *testing.T) {
@@ -482,36 +474,30 @@ func TestRanked(t *testing.T) {
 			Traits: int16(recall.TraitsOf(text)), Stems: states.Stems, Exact: states.Exact, Outline: outline, Revision: revision, Memory: memories,
 		}
 	}
-	equal := func(what string, got, want rankedRow) {
-		t.Helper()
-		if diff := cmp.Diff(want, got); diff != "" {
-			t.Errorf("%s: %s", what, diff)
-		}
-	}
 	first, second := "Did you say that we meet Ana on Monday?", strings.Repeat("x", recall.StatedText-4)+" Ana"
 	accept("one", "a", "mail", datapoint.Body{Content: datapoint.Text{Inline: first}, Metadata: &datapoint.Text{Inline: "{}"}})
-	equal("short", w.ranked("a"), want(first, "mail", 1, 2, 0))
+	same(t, "short", want(first, "mail", 1, 2, 0), w.ranked("a"))
 	accept("two", "a", "note", datapoint.Body{Content: datapoint.Text{Inline: second}})
-	equal("the longest that states something", w.ranked("a"), want(second, "note", 2, 0, 0))
+	same(t, "the longest that states something", want(second, "note", 2, 0, 0), w.ranked("a"))
 	accept("three", "a", "old", datapoint.Body{Content: datapoint.Text{Inline: first}}, true)
-	equal("after a historic one", w.ranked("a"), want(second, "note", 2, 0, 0))
+	same(t, "after a historic one", want(second, "note", 2, 0, 0), w.ranked("a"))
 
 	long := second + "!"
 	metadata := datapoint.Text{Blob: &blob.Ref{Stream: "blob-m", Size: 9000}}
 	accept("four", "a", "", datapoint.Body{Content: datapoint.Text{Inline: long}, Metadata: &metadata})
 	row := want(long, "", 4, 9000, 0)
 	row.Traits, row.Stems, row.Exact, row.Outline = 0, 0, 0, 0
-	equal("longer", w.ranked("a"), row)
+	same(t, "longer", row, w.ranked("a"))
 	ref := blob.Ref{Stream: "blob-c", Size: 1 << 20, SHA256: "00"}
 	accept("five", "a", "", datapoint.Body{Content: datapoint.Text{Blob: &ref}})
-	equal("in a blob", w.ranked("a"), rankedRow{Label: new(string), Size: ref.Size, Blob: &ref, Revision: 5})
+	same(t, "in a blob", rankedRow{Label: new(string), Size: ref.Size, Blob: &ref, Revision: 5}, w.ranked("a"))
 
 	keyed := want(first, "chat", 1, len(`{"thread":"t1"}`), 0)
 	keyed.Conversation = recall.ConversationOf([]byte(`{"thread": "t1"}`))
 	accept("eight", "c", "chat", datapoint.Body{
 		Content: datapoint.Text{Inline: first}, Metadata: &datapoint.Text{Inline: `{"thread":"t1"}`},
 	})
-	equal("with a key of a conversation", w.ranked("c"), keyed)
+	same(t, "with a key of a conversation", keyed, w.ranked("c"))
 
 	// A move writes the row again.
 	accept("six", "b", "mail", datapoint.Body{Content: datapoint.Text{Inline: first}})
@@ -519,7 +505,7 @@ func TestRanked(t *testing.T) {
 	states := datapoint.States{Effect: w.states["b"]}
 	states.Effect.Audience = id("team")
 	w.last = w.Append(stream.Name(stream.DataPoint, id("b")), &datapoint.Moved{Send: w.send("seven", alone), States: states})
-	equal("moved", w.ranked("b"), want(first, "mail", 1, 0, 0))
+	same(t, "moved", want(first, "mail", 1, 0, 0), w.ranked("b"))
 }
 
 // The rows depend on the analysis: they are of the version of the projection.

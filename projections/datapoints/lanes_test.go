@@ -17,6 +17,7 @@ import (
 	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/internal/pg/pgtest"
+	"github.com/annals-project/annals/internal/runtest"
 	"github.com/annals-project/annals/internal/work"
 	"github.com/annals-project/annals/projections/datapoints"
 )
@@ -27,9 +28,7 @@ func (w *fixture) leased(lane work.Lane, limit int) []string {
 	items, _, err := w.Queries.Lease(w.t.Context(), work.LeaseRequest{
 		Lane: lane, Holder: "one", Limit: limit, Now: noon, Until: noon.Add(time.Minute),
 	})
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	runtest.Must(w.t, err)
 	list := []string{}
 	for _, i := range items {
 		if i.Lane != lane {
@@ -46,9 +45,7 @@ func (w *fixture) leased(lane work.Lane, limit int) []string {
 
 func (w *fixture) wantLeased(lane work.Lane, want ...string) {
 	w.t.Helper()
-	if diff := cmp.Diff(append([]string{}, want...), w.leased(lane, 100)); diff != "" {
-		w.t.Errorf("leased from %s (-want +got):\n%s", lane, diff)
-	}
+	same(w.t, "leased from "+string(lane), append([]string{}, want...), w.leased(lane, 100))
 }
 
 // release ends the leases of data points.
@@ -58,9 +55,7 @@ func (w *fixture) release(sources ...string) {
 	for n, source := range sources {
 		dataPoints[n] = id(source)
 	}
-	if err := w.Queries.Release(w.t.Context(), "one", dataPoints); err != nil {
-		w.t.Fatal(err)
-	}
+	runtest.Must(w.t, w.Queries.Release(w.t.Context(), "one", dataPoints))
 }
 
 // batch sends a batch of one item for each source, and fans it out.
@@ -89,9 +84,7 @@ func TestLease_LanesAreSeparate(t *testing.T) {
 	w.wantLeased(work.LaneLive, "d 1")
 	w.wantLeased(work.LaneLive)
 	// Fair between projects within the lane.
-	if diff := cmp.Diff([]string{"a 1", "x 1", "b 1"}, w.leased(work.LaneBulk, 3)); diff != "" {
-		t.Errorf("leased (-want +got):\n%s", diff)
-	}
+	same(t, "leased", []string{"a 1", "x 1", "b 1"}, w.leased(work.LaneBulk, 3))
 	w.wantLeased(work.LaneBulk, "c 1", "y 1")
 }
 
@@ -133,12 +126,8 @@ func TestBulkByProject(t *testing.T) {
 			}
 		}
 		got, err := w.Queries.BulkByProject(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		if diff := cmp.Diff(all, got); diff != "" {
-			t.Errorf("%s: backlog (-want +got):\n%s", step, diff)
-		}
+		runtest.Must(t, err)
+		same(t, step+": backlog", all, got)
 	}
 	of := func(items int) datapoints.Bulk { return datapoints.Bulk{Items: items, Bytes: int64(7 * items)} }
 	w.revised("alone", "live", alone)
@@ -193,11 +182,9 @@ func TestLease_RevisionsInOrder(tt *testing.T) {
 	db := pgtest.Database(tt)
 	makeSchemas(tt, db)
 	rapid.Check(tt, func(t *rapid.T) {
-		if _, err := db.Exec(tt.Context(), `truncate ops.leases, datapoints.items, datapoints.sends, datapoints.data_points,
+		exec(t, db, `truncate ops.leases, datapoints.items, datapoints.sends, datapoints.data_points,
 			datapoints.revisions, datapoints.batches, datapoints.bulk, datapoints.readiness, datapoints.month_usage,
-			datapoints.scopes`); err != nil {
-			t.Fatal(err)
-		}
+			datapoints.scopes`)
 		w := fixtureOf(tt, db)
 		type sent struct{ send, source string }
 		of := map[string]sent{} // by source and revision
@@ -208,9 +195,7 @@ func TestLease_RevisionsInOrder(tt *testing.T) {
 			items, _, err := w.Queries.Lease(tt.Context(), work.LeaseRequest{
 				Lane: lane, Holder: "one", Limit: 2, Now: noon, Until: noon.Add(time.Minute),
 			})
-			if err != nil {
-				t.Fatal(err)
-			}
+			runtest.Must(t, err)
 			for _, i := range items {
 				for _, source := range sources {
 					if id(source) != i.DataPoint {
@@ -290,9 +275,7 @@ func TestLease_RevisionsInOrder(tt *testing.T) {
 func (w *fixture) isAlone(send string) (single bool) {
 	w.t.Helper()
 	err := w.Queries.DB.QueryRow(w.t.Context(), `select not batch from datapoints.sends where id = $1`, id(send)).Scan(&single)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	runtest.Must(w.t, err)
 	return single
 }
 
@@ -339,9 +322,7 @@ func TestLease_Texts(t *testing.T) {
 		id("big metadata"): {Content: "small", Metadata: []byte(`"` + big + `"`), OccurredAt: when},
 		id("blob"):         nil, id("blob of metadata"): nil,
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Error(diff)
-	}
+	same(t, "texts", want, got)
 }
 
 // One lease returns large texts of at most 4 MiB in all its windows, and every small text.
@@ -440,8 +421,6 @@ func (w *fixture) leaseAt(now time.Time) []work.Item {
 	w.t.Helper()
 	items, _, err := w.Queries.Lease(w.t.Context(),
 		work.LeaseRequest{Lane: work.LaneLive, Holder: "one", Limit: 100, Now: now, Until: now.Add(time.Minute)})
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	runtest.Must(w.t, err)
 	return items
 }

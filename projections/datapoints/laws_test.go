@@ -20,6 +20,7 @@ import (
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/internal/pg/pgtest"
 	"github.com/annals-project/annals/internal/projectiontest"
+	"github.com/annals-project/annals/internal/runtest"
 	"github.com/annals-project/annals/projections/datapoints"
 )
 
@@ -199,9 +200,7 @@ func TestApply_ConsistentRows(tt *testing.T) {
 			}
 			return err
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, err)
 	})
 }
 
@@ -215,9 +214,7 @@ func TestApply_AcceptedTexts(tt *testing.T) {
 		body := datapoint.Body{Content: datapoint.Text{Inline: rapid.String().Draw(t, "content")}}
 		if rapid.Bool().Draw(t, "metadata") {
 			metadata, err := json.Marshal(rapid.String().Draw(t, "metadata")) // JSON writes U+0000 as an escape
-			if err != nil {
-				t.Fatal(err)
-			}
+			runtest.Must(t, err)
 			body.Metadata = &datapoint.Text{Inline: string(metadata)}
 		}
 		if rapid.Bool().Draw(t, "big") {
@@ -261,13 +258,9 @@ func TestApply_AcceptedTexts(tt *testing.T) {
 			if body.Metadata != nil {
 				want.Metadata = &body.Metadata.Inline
 			}
-			if diff := cmp.Diff(want, got); diff != "" {
-				t.Errorf("row (-want +got):\n%s", diff)
-			}
+			same(t, "row", want, got)
 			return nil
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, err)
 	})
 }

@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -15,6 +14,7 @@ import (
 	"github.com/annals-project/annals/domain/ingestion"
 	"github.com/annals-project/annals/internal/pg/pgtest"
 	"github.com/annals-project/annals/internal/projectiontest"
+	"github.com/annals-project/annals/internal/runtest"
 	"github.com/annals-project/annals/internal/work"
 	"github.com/annals-project/annals/projections/datapoints"
 )
@@ -24,9 +24,7 @@ func (w *fixture) claimed(holder string, limit int, now time.Time) []string {
 	w.t.Helper()
 	items, _, err := w.Queries.Lease(w.t.Context(),
 		work.LeaseRequest{Lane: work.LaneLive, Holder: holder, Limit: limit, Now: now, Until: now.Add(time.Minute)})
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	runtest.Must(w.t, err)
 	names := map[uuid.UUID]string{}
 	for name := range w.states {
 		names[id(name)] = name
@@ -40,9 +38,7 @@ func (w *fixture) claimed(holder string, limit int, now time.Time) []string {
 
 func (w *fixture) wantClaimed(want []string, holder string, limit int, now time.Time) {
 	w.t.Helper()
-	if diff := cmp.Diff(want, w.claimed(holder, limit, now)); diff != "" {
-		w.t.Errorf("claimed by %s (-want +got):\n%s", holder, diff)
-	}
+	same(w.t, "claimed by "+holder, want, w.claimed(holder, limit, now))
 }
 
 func TestLease_FairBetweenProjects(t *testing.T) {
@@ -69,9 +65,7 @@ func TestLease_LowestOpenRevision(t *testing.T) {
 	w.derived("s1", "a", 0, 1)
 	w.apply()
 	w.wantClaimed([]string{}, "two", 100, noon) // the data point is leased
-	if err := w.Queries.Release(t.Context(), "one", []uuid.UUID{id("a")}); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, w.Queries.Release(t.Context(), "one", []uuid.UUID{id("a")}))
 	w.wantClaimed([]string{"a 2 queued"}, "two", 100, noon)
 }
 
@@ -87,17 +81,11 @@ func TestLease_LostWorker(t *testing.T) {
 	if err := w.Queries.Release(t.Context(), "one", []uuid.UUID{id("a")}); err != nil { // no longer the holder's
 		t.Fatal(err)
 	}
-	if err := w.Queries.Extend(t.Context(), "one", []uuid.UUID{id("a")}, noon); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, w.Queries.Extend(t.Context(), "one", []uuid.UUID{id("a")}, noon))
 	w.wantClaimed([]string{}, "one", 100, noon.Add(61*time.Second))
-	if err := w.Queries.Extend(t.Context(), "two", []uuid.UUID{id("a")}, noon.Add(time.Hour)); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, w.Queries.Extend(t.Context(), "two", []uuid.UUID{id("a")}, noon.Add(time.Hour)))
 	w.wantClaimed([]string{}, "one", 100, noon.Add(59*time.Minute))
-	if err := w.Queries.AbandonLeases(t.Context(), noon); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, w.Queries.AbandonLeases(t.Context(), noon))
 	w.wantClaimed([]string{"a 1 processing"}, "one", 100, noon)
 }
 
@@ -110,9 +98,7 @@ func TestLease_Suspect(t *testing.T) {
 		t.Helper()
 		items, _, err := w.Queries.Lease(t.Context(),
 			work.LeaseRequest{Lane: work.LaneLive, Holder: holder, Limit: 10, Now: now, Until: now.Add(time.Minute)})
-		if err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, err)
 		got := map[string]bool{}
 		for _, i := range items {
 			for name := range w.states {
@@ -121,14 +107,10 @@ func TestLease_Suspect(t *testing.T) {
 				}
 			}
 		}
-		if diff := cmp.Diff(want, got); diff != "" {
-			t.Errorf("claimed by %s, and whether it is suspect (-want +got):\n%s", holder, diff)
-		}
+		same(t, "claimed by "+holder+", and whether it is suspect", want, got)
 	}
 	suspects("one", noon, map[string]bool{"a": false, "b": false})
-	if err := w.Queries.Release(t.Context(), "one", []uuid.UUID{id("b")}); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, w.Queries.Release(t.Context(), "one", []uuid.UUID{id("b")}))
 	suspects("two", noon.Add(time.Minute), map[string]bool{"a": true, "b": false})
 	w.derived("t", "b", 0, 1)
 	w.revised("v", "c", alone)
@@ -139,12 +121,8 @@ func TestLease_Suspect(t *testing.T) {
 	// A lease of a process that has ended is suspect at once. A lease of finished work is
 	// forgotten.
 	later := noon.Add(90 * time.Second)
-	if err := w.Queries.AbandonLeases(t.Context(), later); err != nil {
-		t.Fatal(err)
-	}
-	if err := w.Queries.ForgetLeases(t.Context(), later); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, w.Queries.AbandonLeases(t.Context(), later))
+	runtest.Must(t, w.Queries.ForgetLeases(t.Context(), later))
 	w.revised("x", "b", alone)
 	w.revised("y", "c", alone)
 	w.apply()
@@ -216,17 +194,13 @@ func TestLease_AttemptAndRound(t *testing.T) {
 	w.apply()
 	got, _, err := w.Queries.Lease(t.Context(),
 		work.LeaseRequest{Lane: work.LaneBulk, Holder: "one", Limit: 10, Now: noon, Until: noon.Add(time.Minute)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	want := []work.Item{{
 		ProjectID: project.ID, IngestionID: id("s"), DataPoint: id("b"), Ordinal: 1, Revision: 1,
 		Attempt: 1, Round: 1, Lane: work.LaneBulk, Phase: work.Queued, Position: last,
 		Text: &work.Text{Content: "content of b", OccurredAt: noon},
 	}}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("claimed (-want +got):\n%s", diff)
-	}
+	same(t, "claimed", want, got)
 }
 
 // A request scans the oldest items of a project only, and more if they all belong to a leased data
@@ -281,9 +255,7 @@ func TestLease_ManyProjects(t *testing.T) {
 		var err error
 		items, next, err = w.Queries.Lease(t.Context(),
 			work.LeaseRequest{Lane: work.LaneLive, Holder: "one", Limit: limit, After: next, Now: noon, Until: noon.Add(time.Minute)})
-		if err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, err)
 		for _, i := range items {
 			claimed[i.ProjectID]++
 		}
@@ -374,9 +346,7 @@ func explained(t *testing.T, db *pgxpool.Pool, statement string, args ...any) pl
 		}
 		return json.Unmarshal(output, &plans)
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	return plans[0].Plan
 }
 
@@ -391,9 +361,7 @@ func TestLease_ReadsWhatItLeases(t *testing.T) {
 		q, held := datapoints.Queries{DB: db}, 0
 		for _, analyzed := range []bool{false, true} {
 			if analyzed {
-				if _, err := db.Exec(t.Context(), `analyze datapoints.items, datapoints.sends, datapoints.revisions`); err != nil {
-					t.Fatal(err)
-				}
+				exec(t, db, `analyze datapoints.items, datapoints.sends, datapoints.revisions`)
 			}
 			// Leases of others, which a lease passes over.
 			request := work.LeaseRequest{
@@ -426,12 +394,8 @@ func TestLease_ReadsWhatItLeases(t *testing.T) {
 func projectsOf(t *testing.T, db *pgxpool.Pool) []uuid.UUID {
 	t.Helper()
 	rows, err := db.Query(t.Context(), `select distinct project_id from datapoints.items order by 1`)
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	ids, err := pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	return ids
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/internal/pg/pgtest"
 	"github.com/annals-project/annals/internal/projectiontest"
+	"github.com/annals-project/annals/internal/runtest"
 	"github.com/annals-project/annals/projections/datapoints"
 	"github.com/annals-project/annals/projections/directory"
 )
@@ -31,18 +32,14 @@ func newListFixture(t *testing.T) *fixture {
 	t.Helper()
 	w := newFixture(t)
 	projectiontest.Make(t, w.Queries.DB, directory.New(nil, stream.Namespaces{}, nil))
-	if _, err := w.Queries.DB.Exec(t.Context(), `insert into directory.audiences (id, project_id, slug, name, kind,
+	exec(t, w.Queries.DB, `insert into directory.audiences (id, project_id, slug, name, kind,
 			created_at, recomputed_at, put_at, member_count, outdated, recounting, recounted_to, recounted, position)
 		values ($1, $2, 'team', 'Team', 'fixed', now(), now(), now(), 0, false, false, $3, 0, 1)`,
-		id("team"), project.ID, uuid.Nil); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := w.Queries.DB.Exec(t.Context(), `insert into directory.identities (id, project_id, identity, traits, marks,
+		id("team"), project.ID, uuid.Nil)
+	exec(t, w.Queries.DB, `insert into directory.identities (id, project_id, identity, traits, marks,
 			broad, origin, created_at, updated_at, private, born)
 		values ($1, $2, 'ana', '{}', '', false, 'api', now(), now(), $3, 1)`,
-		id("record of ana"), project.ID, id("ana alone")); err != nil {
-		t.Fatal(err)
-	}
+		id("record of ana"), project.ID, id("ana alone"))
 	return w
 }
 
@@ -65,9 +62,7 @@ func (w *fixture) store(in sent) {
 func (w *fixture) list(q datapoints.ListQuery) datapoints.List {
 	w.t.Helper()
 	list, err := w.Queries.List(w.t.Context(), project.ID, q)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	runtest.Must(w.t, err)
 	return list
 }
 
@@ -270,9 +265,7 @@ func fillPoints(tb testing.TB, w *fixture, count int) {
 				audience, label_key, author
 			from datapoints.data_points where project_id = $1 and $2::uuid <> $3::uuid and $4::timestamptz is not null and $5::int > 0`,
 	} {
-		if _, err := w.Queries.DB.Exec(tb.Context(), sql, project.ID, id("team"), uuid.Nil, noon, count); err != nil {
-			tb.Fatal(err)
-		}
+		exec(tb, w.Queries.DB, sql, project.ID, id("team"), uuid.Nil, noon, count)
 	}
 }
 
@@ -282,9 +275,7 @@ func BenchmarkList(b *testing.B) {
 	projectiontest.Make(b, w.Queries.DB, datapoints.New(nil))
 	projectiontest.Make(b, w.Queries.DB, directory.New(nil, stream.Namespaces{}, nil))
 	fillPoints(b, w, 100_000)
-	if _, err := w.Queries.DB.Exec(b.Context(), "vacuum analyze datapoints.data_points, datapoints.revisions"); err != nil {
-		b.Fatal(err)
-	}
+	exec(b, w.Queries.DB, "vacuum analyze datapoints.data_points, datapoints.revisions")
 	random := rand.New(rand.NewPCG(1, 2))
 	for name, f := range map[string]datapoints.Filter{
 		"all": {}, "author": {Author: "author 7"}, "audience": {Audience: audience.Default}, "label": {Label: "subject 99"},
@@ -296,9 +287,8 @@ func BenchmarkList(b *testing.B) {
 			for b.Loop() {
 				q := datapoints.ListQuery{Filter: f, Limit: 50}
 				q.After = &datapoints.Place{OccurredAt: noon.Add(time.Duration(random.IntN(100_000)) * time.Second)}
-				if _, err := w.Queries.List(b.Context(), project.ID, q); err != nil {
-					b.Fatal(err)
-				}
+				_, err := w.Queries.List(b.Context(), project.ID, q)
+				runtest.Must(b, err)
 			}
 		})
 	}

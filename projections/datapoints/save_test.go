@@ -4,7 +4,6 @@ import (
 	"errors"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"pgregory.net/rapid"
@@ -17,6 +16,7 @@ import (
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/internal/pg/pgtest"
 	"github.com/annals-project/annals/internal/projectiontest"
+	"github.com/annals-project/annals/internal/runtest"
 	_ "github.com/annals-project/annals/internal/seedtest"
 	"github.com/annals-project/annals/projections/datapoints"
 )
@@ -39,16 +39,10 @@ func TestScopes(t *testing.T) {
 		t.Helper()
 		w.apply()
 		got, err := w.Queries.Scopes(t.Context(), project)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if diff := cmp.Diff(want, got); diff != "" {
-			t.Errorf("scopes (-want +got):\n%s", diff)
-		}
+		runtest.Must(t, err)
+		same(t, "scopes", want, got)
 		counts, err := w.Queries.Counts(t.Context(), w.Queries.DB, []uuid.UUID{project.ID, neighbour.ID}, "2026-11")
-		if err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, err)
 		var sum int64
 		for _, n := range want {
 			sum += n
@@ -97,9 +91,7 @@ func TestScopes_MemoriesInBlobs(t *testing.T) {
 	w.revised("s1", "a", alone)
 	w.apply()
 	data, err := memory.Encode(lines(4))
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	w.last = w.Append(stream.Name(stream.Memory, id("a")), &memory.Derived{
 		ProjectID: w.project, IngestionID: id("s1"), Revision: 1, DerivedAt: noon, OccurredAt: noon,
 		Blob: &blob.Ref{Stream: "blob-a"},
@@ -145,21 +137,15 @@ func TestCounters_MatchWriteSide(tt *testing.T) {
 			if err != nil {
 				return err
 			}
-			if diff := cmp.Diff(h.Sends(), sends); diff != "" {
-				t.Errorf("sends (-writers +tables):\n%s", diff)
-			}
+			same(t, "sends (-writers +tables)", h.Sends(), sends)
 			totals, err := totalsOf(tt, tx)
 			if err != nil {
 				return err
 			}
-			if diff := cmp.Diff(h.Totals(), totals); diff != "" {
-				t.Errorf("projects (-writers +tables):\n%s", diff)
-			}
+			same(t, "projects (-writers +tables)", h.Totals(), totals)
 			return nil
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, err)
 	})
 }
 
@@ -217,9 +203,7 @@ func TestCounts_Month(t *testing.T) {
 		t.Helper()
 		w.apply()
 		counts, err := w.Queries.Counts(t.Context(), w.Queries.DB, []uuid.UUID{project.ID, neighbour.ID}, month)
-		if err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, err)
 		if got := counts[project.ID]; got.Ingested != ingested || got.CreditTenths != tenths {
 			t.Errorf("%s counts %d for %d, want %d for %d", month, got.Ingested, got.CreditTenths, ingested, tenths)
 		}

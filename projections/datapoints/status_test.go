@@ -13,6 +13,7 @@ import (
 	"github.com/annals-project/annals/domain/ingestion"
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/internal/auth"
+	"github.com/annals-project/annals/internal/runtest"
 	"github.com/annals-project/annals/projections/datapoints"
 )
 
@@ -103,12 +104,8 @@ func TestStatus(t *testing.T) {
 			waiter := &waits{fixture: w}
 			w.Queries.Wait = waiter
 			got, err := w.Queries.Status(t.Context(), project, id("s"))
-			if err != nil {
-				t.Fatal(err)
-			}
-			if diff := cmp.Diff(c.want, got); diff != "" {
-				t.Errorf("status (-want +got):\n%s", diff)
-			}
+			runtest.Must(t, err)
+			same(t, "status", c.want, got)
 			if waited := waiter.position == w.last && w.last > 0; waited != c.waits {
 				t.Errorf("waited for the head: %v, want %v (position %d)", waited, c.waits, waiter.position)
 			}
@@ -202,9 +199,7 @@ func TestTargets(t *testing.T) {
 		if err != nil || !found {
 			t.Fatal(found, err)
 		}
-		if diff := cmp.Diff(targets, got); diff != "" {
-			t.Errorf("targets (-want +got):\n%s", diff)
-		}
+		same(t, "targets", targets, got)
 	}
 	want(id("same"), id("b"), id("a")) // not fanned out: any item may create a revision
 	created := ingestion.Outcome{Outcome: ingestion.Created, Revision: 1}
@@ -242,9 +237,7 @@ func TestRecentFailures(t *testing.T) {
 	count := func(after time.Time) datapoints.RecentFailures {
 		t.Helper()
 		got, err := w.Queries.RecentFailures(t.Context(), after)
-		if err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, err)
 		return got
 	}
 	if got := count(noon); got != (datapoints.RecentFailures{}) {

@@ -12,6 +12,7 @@ import (
 	"github.com/annals-project/annals/domain/deletion"
 	"github.com/annals-project/annals/domain/ingestion"
 	"github.com/annals-project/annals/eventstore"
+	"github.com/annals-project/annals/internal/runtest"
 	"github.com/annals-project/annals/internal/work"
 	"github.com/annals-project/annals/projections/datapoints"
 )
@@ -58,12 +59,8 @@ func TestConfirmable(t *testing.T) {
 		{ProjectID: project.ID, IngestionID: id("halved"), Position: halvedAt},
 	}
 	got, err := w.Queries.Confirmable(t.Context(), 10)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("confirmable (-want +got):\n%s", diff)
-	}
+	runtest.Must(t, err)
+	same(t, "confirmable", want, got)
 	if got, err = w.Queries.Confirmable(t.Context(), 1); err != nil || len(got) != 1 || got[0].IngestionID != id("mixed") {
 		t.Errorf("the first alone: %v, %v", got, err)
 	}
@@ -112,12 +109,8 @@ func TestPendingFanOuts(t *testing.T) {
 		{ProjectID: project.ID, Category: "ingestion", ID: id("batch"), AcceptedAt: at(0), Position: batch},
 	}
 	got, err := w.Queries.PendingFanOuts(t.Context(), 10)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("open fan-outs (-want +got):\n%s", diff)
-	}
+	runtest.Must(t, err)
+	same(t, "open fan-outs", want, got)
 }
 
 func TestErasures_FromDeletionToCleaned(t *testing.T) {
@@ -135,19 +128,11 @@ func TestErasures_FromDeletionToCleaned(t *testing.T) {
 		t.Helper()
 		w.apply()
 		gotErasures, err := w.Queries.Erasures(t.Context(), 10)
-		if err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, err)
 		gotDeletions, err := w.Queries.CleanableDeletions(t.Context(), nil, 10)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if diff := cmp.Diff(erasures, gotErasures); diff != "" {
-			t.Errorf("erasures (-want +got):\n%s", diff)
-		}
-		if diff := cmp.Diff(deletions, gotDeletions); diff != "" {
-			t.Errorf("deletions to clean (-want +got):\n%s", diff)
-		}
+		runtest.Must(t, err)
+		same(t, "erasures", erasures, gotErasures)
+		same(t, "deletions to clean", deletions, gotDeletions)
 	}
 	erasure := func(source string, at eventstore.Position) work.Erasure {
 		return work.Erasure{ProjectID: project.ID, DataPoint: id(source), DeletionID: id("wipe"), Position: at}
@@ -194,9 +179,7 @@ func TestFailedSends(t *testing.T) {
 	list := func(in uuid.UUID, limit int, after uuid.UUID) (names []string) {
 		t.Helper()
 		sends, err := w.Queries.FailedSends(t.Context(), in, limit, after)
-		if err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, err)
 		for _, s := range sends {
 			names = append(names, fmt.Sprintf("%v %s %d %d", s.Sources, s.Failure.Code, s.Failed, s.Items))
 		}
@@ -228,22 +211,16 @@ func TestFailedSends(t *testing.T) {
 		t.Fatal(err)
 	}
 	one, other := "model-unavailable of "+project.ID.String(), "model-unavailable of "+neighbour.ID.String()
-	if diff := cmp.Diff([]string{one + ", true", one + ", true", other + ", true"}, each); diff != "" {
-		t.Errorf("each (-want +got):\n%s", diff)
-	}
+	same(t, "each", []string{one + ", true", one + ", true", other + ", true"}, each)
 	sends, err := w.Queries.FailedSends(t.Context(), project.ID, 1, uuid.Nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	want := []datapoints.FailedSend{{
 		ProjectID: project.ID, IngestionID: id("send of a"), Failure: datapoints.Failure{
 			Code: ingestion.ModelUnavailable, Message: "send of a stopped",
 		},
 		Items: 1, Failed: 1, Sources: []string{"a"}, AcceptedAt: at(0), FailedAt: at(2),
 	}}
-	if diff := cmp.Diff(want, sends); diff != "" {
-		t.Errorf("first (-want +got):\n%s", diff)
-	}
+	same(t, "first", want, sends)
 }
 
 // slugs are projects whose slug is their id.
@@ -317,18 +294,12 @@ func TestSearchable(t *testing.T) {
 		"later": "captured", "retried": "captured",
 	}
 	names := []string{"captured", "stopped", "failed", "queued", "begun", "halved", "historic", "open", "later", "retried"}
-	if diff := cmp.Diff(want, w.phases(names...)); diff != "" {
-		t.Errorf("phases (-want +got):\n%s", diff)
-	}
+	same(t, "phases", want, w.phases(names...))
 	w.searchable(upTo) // again, which changes nothing
-	if diff := cmp.Diff(want, w.phases(names...)); diff != "" {
-		t.Errorf("phases after it came again (-want +got):\n%s", diff)
-	}
+	same(t, "phases after it came again", want, w.phases(names...))
 	since = w.searchable(w.last).Format(" 05")
 	want["later"], want["retried"] = "indexed"+since, "indexed"+since
-	if diff := cmp.Diff(want, w.phases(names...)); diff != "" {
-		t.Errorf("phases after the next (-want +got):\n%s", diff)
-	}
+	same(t, "phases after the next", want, w.phases(names...))
 	asked := []uuid.UUID{id("later"), id("halved"), id("stopped"), id("unheard of")}
 	times, err := w.Queries.SearchableSince(t.Context(), asked)
 	if err != nil || len(times) != 1 || times[id("later")].Format(" 05") != since {
@@ -344,9 +315,7 @@ func TestSearchable_FailureComesTooLate(t *testing.T) {
 	since := w.searchable(w.last).Format(" 05")
 	check := func() {
 		t.Helper()
-		if diff := cmp.Diff(map[string]string{"s": "indexed" + since}, w.phases("s")); diff != "" {
-			t.Errorf("phases (-want +got):\n%s", diff)
-		}
+		same(t, "phases", map[string]string{"s": "indexed" + since}, w.phases("s"))
 		status, err := w.Queries.Status(t.Context(), project, id("s"))
 		if err != nil || status.Status != "completed" || !status.Settled || status.Failure != nil {
 			t.Errorf("status %+v, %v", status, err)
@@ -376,13 +345,9 @@ func TestSearchable_LateMemories(t *testing.T) {
 	w.derived("s", "a", 0, 1)
 	late := w.last
 	w.searchable(failed)
-	if diff := cmp.Diff(map[string]string{"s": "captured"}, w.phases("s")); diff != "" {
-		t.Errorf("phases (-want +got):\n%s", diff)
-	}
+	same(t, "phases", map[string]string{"s": "captured"}, w.phases("s"))
 	since := w.searchable(late).Format(" 05")
-	if diff := cmp.Diff(map[string]string{"s": "indexed" + since}, w.phases("s")); diff != "" {
-		t.Errorf("phases (-want +got):\n%s", diff)
-	}
+	same(t, "phases", map[string]string{"s": "indexed" + since}, w.phases("s"))
 }
 
 // Retained facts correct what a replay without the streams of a data point missed or misapplied of
@@ -420,9 +385,7 @@ func TestSearchable_RetainedFacts(t *testing.T) {
 	keep("c", fact("after", time.Time{}))
 	keep("e", single)
 	want := map[string]string{"before": "indexed 40", "after": "captured", "single": "indexed 40"}
-	if diff := cmp.Diff(want, w.phases("before", "after", "single")); diff != "" {
-		t.Errorf("phases (-want +got):\n%s", diff)
-	}
+	same(t, "phases", want, w.phases("before", "after", "single"))
 }
 
 func TestWaiting(t *testing.T) {
@@ -431,12 +394,8 @@ func TestWaiting(t *testing.T) {
 		t.Helper()
 		w.apply()
 		got, err := w.Queries.Waiting(t.Context(), 0, before)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if diff := cmp.Diff(want, got); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", when, diff)
-		}
+		runtest.Must(t, err)
+		same(t, when, want, got)
 	}
 	want("nothing is there", 0, datapoints.Waiting{})
 	accepted := map[string]time.Time{}
@@ -459,12 +418,8 @@ func TestWaiting(t *testing.T) {
 	want("a retry is not as old as its send", 0, rest)
 
 	counts, err := w.Queries.WaitingByProject(t.Context(), 0, 10)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(map[uuid.UUID]int{project.ID: 2}, counts); diff != "" {
-		t.Errorf("whose they are (-want +got):\n%s", diff)
-	}
+	runtest.Must(t, err)
+	same(t, "whose they are", map[uuid.UUID]int{project.ID: 2}, counts)
 	if got, err := w.Queries.Waiting(t.Context(), w.last, 0); err != nil || !got.Backlogged.IsZero() || got.Item.IsZero() {
 		t.Errorf("after the head %+v, %v", got, err)
 	}
@@ -491,11 +446,7 @@ func TestSent_DeletedAndErased(t *testing.T) {
 		ids = append(ids, id(name))
 	}
 	got, err := w.Queries.Sent(t.Context(), append(ids, ids...))
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	want := map[uuid.UUID]struct{}{id("live"): {}, id("deleted"): {}, id("erased"): {}, id("long erased"): {}}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Error(diff)
-	}
+	same(t, "sent", want, got)
 }
