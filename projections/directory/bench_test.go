@@ -19,6 +19,7 @@ import (
 	"github.com/annals-project/annals/internal/auth"
 	"github.com/annals-project/annals/internal/pg/pgtest"
 	"github.com/annals-project/annals/internal/projectiontest"
+	"github.com/annals-project/annals/internal/runtest"
 	"github.com/annals-project/annals/projections/directory"
 )
 
@@ -88,9 +89,7 @@ func empty(b *testing.B) *benchFixture {
 			}
 			return p.Apply(b.Context(), tx, facts)
 		})
-		if err != nil {
-			b.Fatal(err)
-		}
+		runtest.Must(b, err)
 	}
 	w.page(w.Facts...)
 	w.db, w.projector = db, p
@@ -120,9 +119,7 @@ func fill(b *testing.B) *benchFixture {
 		}))
 	}
 	w.page(page...)
-	if err := projectiontest.FollowUp(b.Context(), w.db, w.projector); err != nil {
-		b.Fatal(err)
-	}
+	runtest.Must(b, projectiontest.FollowUp(b.Context(), w.db, w.projector))
 	if _, err := w.db.Exec(b.Context(), "vacuum analyze"); err != nil {
 		b.Fatal(err)
 	}

@@ -25,6 +25,7 @@ import (
 	"github.com/annals-project/annals/internal/auth"
 	"github.com/annals-project/annals/internal/pg/pgtest"
 	"github.com/annals-project/annals/internal/projectiontest"
+	"github.com/annals-project/annals/internal/runtest"
 	"github.com/annals-project/annals/projections/directory"
 )
 
@@ -230,9 +231,7 @@ func newFixture(t *testing.T, projects ...string) *fixture {
 		t.Helper()
 		projectiontest.Apply(t, db, w.projector, w.Facts[done:]...)
 		done = len(w.Facts)
-		if err := projectiontest.FollowUp(t.Context(), db, w.projector); err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, projectiontest.FollowUp(t.Context(), db, w.projector))
 	}
 	return w
 }
@@ -246,9 +245,7 @@ func (w *fixture) private(name string) uuid.UUID {
 	if errors.Is(err, pgx.ErrNoRows) {
 		return uuid.Nil
 	}
-	if err != nil {
-		w.Fatal(err)
-	}
+	runtest.Must(w, err)
 	return stream.PrivateAudienceID(who(name), created)
 }
 
@@ -256,9 +253,7 @@ func (w *fixture) private(name string) uuid.UUID {
 func (w *fixture) reach(name string) string {
 	w.Helper()
 	reach, err := w.queries.Reach(w.Context(), here, name)
-	if err != nil {
-		w.Fatal(err)
-	}
+	runtest.Must(w, err)
 	reached := reach.Audiences
 	if len(reached) == 0 || reached[0] != uuid.Nil {
 		w.Fatalf("reach of %s does not begin with what is project-visible: %v", name, reached)

@@ -21,6 +21,7 @@ import (
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/internal/pg/pgtest"
 	"github.com/annals-project/annals/internal/projectiontest"
+	"github.com/annals-project/annals/internal/runtest"
 	"github.com/annals-project/annals/projections"
 	"github.com/annals-project/annals/projections/directory"
 )
@@ -46,9 +47,7 @@ func rowsAfter(
 	p := directory.New(b, namespaces, slog.New(slog.DiscardHandler))
 	rows, err := projectiontest.Rows(ctx, db, p.WithSlice(rapid.SampledFrom([]int{1, 2, 1000}).Draw(t, "slice")), pages,
 		without...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	return rows
 }
 
@@ -137,9 +136,7 @@ func TestApply_ConsistentRows(tt *testing.T) {
 			}
 			return counts(tt.Context(), t, tx)
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, err)
 	})
 }
 
@@ -226,9 +223,7 @@ func follow(t *testing.T, db *pgxpool.Pool, p *directory.Projector) (reads, slic
 			}
 			return err
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, err)
 	}
 	return containing(sent, countsIdentities), slices - 1
 }
@@ -248,9 +243,7 @@ func TestApply_CostOfAPage(t *testing.T) {
 			}
 			return p.Apply(t.Context(), statements{tx, &sent}, w.Facts[done:])
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, err)
 		done = len(w.Facts)
 		return sent
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/annals-project/annals/domain/identity"
 	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/internal/auth"
+	"github.com/annals-project/annals/internal/runtest"
 	"github.com/annals-project/annals/projections/directory"
 )
 
@@ -127,9 +128,7 @@ func (w *fixture) judgesLikeRecall(slugs ...string) {
 				w.Fatal(j, err)
 			}
 			reach, err := w.queries.Reach(w.Context(), here, name)
-			if err != nil {
-				w.Fatal(err)
-			}
+			runtest.Must(w, err)
 			of, more, err := w.queries.Memberships(w.Context(), here, name)
 			if err != nil || more {
 				w.Fatal(more, err)
@@ -266,9 +265,7 @@ func TestPreviewRule(t *testing.T) {
 	preview := func(r audience.Rule) directory.RulePreview {
 		t.Helper()
 		p, err := w.queries.PreviewRule(t.Context(), here, r)
-		if err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, err)
 		return p
 	}
 	rule := audience.Rule{Match: audience.MatchAll, Conditions: []audience.Condition{is("team", "1")}}
@@ -316,9 +313,7 @@ func TestReach_Private(t *testing.T) {
 	reaches := func(name string, want bool) {
 		t.Helper()
 		reach, err := w.queries.Reach(t.Context(), here, name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, err)
 		if slices.Contains(reach.Audiences, first) != want {
 			t.Errorf("%s reaches it: %t", name, !want)
 		}

@@ -17,6 +17,7 @@ import (
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/internal/pg/pgtest"
 	"github.com/annals-project/annals/internal/projectiontest"
+	"github.com/annals-project/annals/internal/runtest"
 	"github.com/annals-project/annals/projections/directory"
 )
 
@@ -244,9 +245,7 @@ func (w *walk) queriesOf(facts []eventstore.DecodedEvent, b blobs) *directory.Qu
 	for page := range slices.Chunk(facts, 37) {
 		projectiontest.Apply(w.T, db, p, page...)
 	}
-	if err := projectiontest.FollowUp(w.Context(), db, p); err != nil {
-		w.Fatal(err)
-	}
+	runtest.Must(w, projectiontest.FollowUp(w.Context(), db, p))
 	return directory.NewQueries(db, head{}, head{}, head{}, head{})
 }
 
@@ -286,9 +285,7 @@ func TestPast_AgreesWithAModel(t *testing.T) {
 func (w *walk) judges(q *directory.Queries, what, name string, of uuid.UUID, at time.Time) string {
 	w.Helper()
 	j, err := q.JudgeAt(w.Context(), here, name, of, at)
-	if err != nil {
-		w.Fatal(err)
-	}
+	runtest.Must(w, err)
 	if erased := w.erased[name]; erased.After(at) {
 		if j.Past.ErasedAt == nil || !j.Past.ErasedAt.Equal(erased) || j.IsMember || j.Audience != nil {
 			w.Errorf("%s: %s is erased at %v and judged %+v", what, name, erased, j)
@@ -357,9 +354,7 @@ func (w *walk) listsAt(q *directory.Queries, slug string, of uuid.UUID, at time.
 // rows counts the rows of a table.
 func (w *fixture) rows(table string) (n int) {
 	w.Helper()
-	if err := w.db.QueryRow(w.Context(), "select count(*) from directory."+table).Scan(&n); err != nil {
-		w.Fatal(err)
-	}
+	runtest.Must(w, w.db.QueryRow(w.Context(), "select count(*) from directory."+table).Scan(&n))
 	return n
 }
 

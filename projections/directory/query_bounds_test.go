@@ -16,6 +16,7 @@ import (
 	"github.com/annals-project/annals/domain/fault"
 	"github.com/annals-project/annals/domain/limit"
 	"github.com/annals-project/annals/internal/allowance"
+	"github.com/annals-project/annals/internal/runtest"
 	"github.com/annals-project/annals/projections/directory"
 )
 
@@ -47,9 +48,7 @@ func TestIdentities_PageIsBoundedByBytes(t *testing.T) {
 	l := directory.Listing{Limit: 1000}
 	for {
 		page, err := w.queries.Identities(t.Context(), here, l)
-		if err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, err)
 		for _, i := range page.List {
 			got = append(got, i.Identity)
 		}
@@ -87,9 +86,7 @@ func TestIdentities_BytesAreReserved(t *testing.T) {
 	a := allowance.New(
 		allowance.Config{Total: 3 << 20, Share: 2 << 20, Wait: time.Nanosecond, Waiters: 4, Refusal: "full"},
 	)
-	if err := a.Open(allowance.Owner{Organization: uuid.New()}).Reserve(t.Context(), 2<<20); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, a.Open(allowance.Owner{Organization: uuid.New()}).Reserve(t.Context(), 2<<20))
 	var f *fault.Error
 	ctx := allowance.NewContext(t.Context(), a.Open(allowance.Owner{Organization: uuid.New()}))
 	if _, err := w.queries.Identities(
@@ -122,9 +119,7 @@ func TestAudiences_DefinitionsAreReadInGroups(t *testing.T) {
 	var got []string
 	var most int64
 	for a, err := range w.queries.Audiences(ctx, here) {
-		if err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, err)
 		if got = append(got, a.Slug); a.Kind == audience.KindRule && len(a.Rule) < bytes {
 			t.Errorf("%s has a rule of %d bytes", a.Slug, len(a.Rule))
 		}
@@ -141,9 +136,7 @@ func TestAudiences_DefinitionsAreReadInGroups(t *testing.T) {
 	a := allowance.New(
 		allowance.Config{Total: 1 << 20, Share: 1 << 20, Wait: time.Nanosecond, Waiters: 4, Refusal: "full"},
 	)
-	if err := a.Open(allowance.Owner{Organization: uuid.New()}).Reserve(t.Context(), 1); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, a.Open(allowance.Owner{Organization: uuid.New()}).Reserve(t.Context(), 1))
 	var f *fault.Error
 	if _, err := w.queries.AudienceList(
 		allowance.NewContext(t.Context(), a.Open(allowance.Owner{Organization: uuid.New()})), here,
@@ -161,9 +154,7 @@ func TestAudiences_LeftEarly(t *testing.T) {
 	w.apply()
 	ctx, hold := limited(t.Context(), 64<<20)
 	for a, err := range w.queries.Audiences(ctx, here) {
-		if err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, err)
 		if a.Slug == "rule-0" {
 			break
 		}
@@ -177,9 +168,7 @@ func TestAudiences_LeftEarly(t *testing.T) {
 func (w *fixture) page(l directory.Listing) (directory.IdentityPage, []string) {
 	w.Helper()
 	page, err := w.queries.IdentityPage(w.Context(), here, l)
-	if err != nil {
-		w.Fatal(err)
-	}
+	runtest.Must(w, err)
 	var names []string
 	for _, i := range page.List {
 		names = append(names, i.Identity)

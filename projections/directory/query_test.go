@@ -21,6 +21,7 @@ import (
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/internal/auth"
 	"github.com/annals-project/annals/internal/projectiontest"
+	"github.com/annals-project/annals/internal/runtest"
 	"github.com/annals-project/annals/projections/directory"
 )
 
@@ -29,9 +30,7 @@ func (w *fixture) names(p auth.Project, l directory.Listing) (names []string) {
 	w.Helper()
 	for {
 		page, err := w.queries.Identities(w.Context(), p, l)
-		if err != nil {
-			w.Fatal(err)
-		}
+		runtest.Must(w, err)
 		for _, i := range page.List {
 			names = append(names, i.Identity)
 			if i.Audiences != nil {
@@ -231,9 +230,7 @@ func TestAudiences_Counts(t *testing.T) {
 		{"empty-list", "fixed", 0, 0, true, []string{}, 0},
 	}
 	list, err := w.queries.AudienceList(t.Context(), here)
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	var got []shown
 	for _, a := range list {
 		got = append(got, show(a))

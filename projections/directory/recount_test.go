@@ -39,31 +39,23 @@ func TestRecount_ChangesWhileItRuns(tt *testing.T) {
 		w.rule("a", audience.MatchAll, is("team", "0"))
 		w.rule("b", audience.MatchAll, is("team", "1"))
 		tx, err := db.Begin(tt.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, err)
 		defer func() { _ = tx.Rollback(tt.Context()) }() // a test database
 		done, last := 0, uuid.Nil
 		apply := func() {
 			if done == len(w.Facts) {
 				return
 			}
-			if err := p.Apply(tt.Context(), tx, w.Facts[done:]); err != nil {
-				t.Fatal(err)
-			}
+			runtest.Must(t, p.Apply(tt.Context(), tx, w.Facts[done:]))
 			done = len(w.Facts)
 		}
 		slice := func() (found bool) {
 			work, found, _, err := projections.DoSlice(tt.Context(), tx, p, last)
-			if err != nil {
-				t.Fatal(err)
-			}
+			runtest.Must(t, err)
 			last = work.Project
 			return found
 		}
-		if err := projectiontest.Enter(tt.Context(), tx, p); err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, projectiontest.Enter(tt.Context(), tx, p))
 		apply()
 		for range rapid.IntRange(1, 25).Draw(t, "steps") {
 			name := fmt.Sprint("person ", rapid.IntRange(0, 9).Draw(t, "person"))
@@ -93,16 +85,10 @@ func TestRecount_ChangesWhileItRuns(tt *testing.T) {
 		apply()
 		for slice() {
 		}
-		if err := counts(tt.Context(), t, tx); err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, counts(tt.Context(), t, tx))
 		got, err := projectiontest.Dump(tt.Context(), tx, p)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := tx.Rollback(tt.Context()); err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, err)
+		runtest.Must(t, tx.Rollback(tt.Context()))
 		if diff := cmp.Diff(rowsAfter(tt.Context(), t, db, w.blobs, projectiontest.Cut(t, w.Facts)), got); diff != "" {
 			t.Fatalf("rows differ from those of a rebuild (-rebuild +slices):\n%s", diff)
 		}
@@ -122,9 +108,7 @@ func TestRecount_RecallDoesNotWait(t *testing.T) {
 	reaches := func() int {
 		t.Helper()
 		reach, err := w.queries.Reach(t.Context(), here, "person 1")
-		if err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, err)
 		return len(reach.Audiences)
 	}
 	count := func() int64 {
@@ -161,9 +145,7 @@ func doSlice(t *testing.T, w *fixture, n int) (found bool) {
 		}
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	return found
 }
 
@@ -207,9 +189,7 @@ func TestRecount_OtherProjectsDoNotWait(t *testing.T) {
 				at = eventstore.NoStream
 			}
 			done, err := log.Append(t.Context(), f.Stream, at, event.NewMeta("test", time.Now()), f.Event)
-			if err != nil {
-				t.Fatal(err)
-			}
+			runtest.Must(t, err)
 			revisions[f.Stream], last = at+1, done.Position
 		}
 		w.Facts = w.Facts[:0]
@@ -220,17 +200,13 @@ func TestRecount_OtherProjectsDoNotWait(t *testing.T) {
 		DB: db, Store: store, Codec: codec, Projectors: []projections.Projector{p}, Logger: runtest.Warnings(t),
 		LogID: func(context.Context) (uuid.UUID, error) { return logID, nil },
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	runtest.Part(t, rt.Run)
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	wait := func(at eventstore.Position) {
 		t.Helper()
-		if err := rt.Waiter().Wait(ctx, at, directory.Name); err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, rt.Waiter().Wait(ctx, at, directory.Name))
 	}
 	wait(appendAll())
 	hostile := project("hostile").ID
@@ -251,9 +227,7 @@ func TestRecount_OtherProjectsDoNotWait(t *testing.T) {
 		w.put(fmt.Sprint("person ", n), traits{"team": "blue"})
 		w.recompute("own")
 		wait(appendAll())
-		if err := rt.Waiter().WaitFollowUp(ctx, directory.Name, directory.Recount, id("own")); err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, rt.Waiter().WaitFollowUp(ctx, directory.Name, directory.Recount, id("own")))
 		var members int
 		if err := db.QueryRow(t.Context(), `select member_count from directory.audiences where id = $1 and not recounting`,
 			id("own")).Scan(&members); err != nil || members != n+1 {

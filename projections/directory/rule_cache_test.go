@@ -9,6 +9,7 @@ import (
 
 	"github.com/annals-project/annals/domain/audience"
 	"github.com/annals-project/annals/eventstore"
+	"github.com/annals-project/annals/internal/runtest"
 )
 
 func TestRuleCache_Bounds(t *testing.T) {
@@ -64,9 +65,7 @@ func TestRuleCache_BoundedReaders(t *testing.T) {
 			of = project
 		}
 		release, err := c.acquire(t.Context(), of)
-		if err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, err)
 		leaves = append(leaves, release)
 	}
 	gone, cancel := context.WithCancel(t.Context())

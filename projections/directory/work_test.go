@@ -14,6 +14,7 @@ import (
 	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/internal/auth"
+	"github.com/annals-project/annals/internal/runtest"
 	"github.com/annals-project/annals/internal/work"
 	"github.com/annals-project/annals/projections/directory"
 )
@@ -138,9 +139,7 @@ func TestRecordHeads_OpenRemovals(t *testing.T) {
 	check := func(p auth.Project, want map[uuid.UUID]work.RecordHead) {
 		t.Helper()
 		got, err := w.queries.RecordHeads(t.Context(), p, whos("ana", "ben", "cid", "dee"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, err)
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("standing (-want +got):\n%s", diff)
 		}
@@ -151,9 +150,7 @@ func TestRecordHeads_OpenRemovals(t *testing.T) {
 		t.Helper()
 		want := append([]work.Removal{}, list...)
 		got, err := w.queries.OpenRemovals(t.Context(), nil, 10)
-		if err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, err)
 		if diff := cmp.Diff(
 			want, got, cmp.Transformer("at", func(at time.Time) string { return at.UTC().String() }),
 		); diff != "" {
