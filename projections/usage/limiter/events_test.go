@@ -3,7 +3,6 @@ package limiter_test
 import (
 	"context"
 	"errors"
-	"log/slog"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -21,9 +20,7 @@ import (
 // receive is an event whose work succeeds.
 func (s *fixture) receive(at time.Time) {
 	s.t.Helper()
-	if err := s.events.ChargeEvent(s.t.Context(), s.caller, at, func() error { return nil }); err != nil {
-		s.t.Fatal(err)
-	}
+	runtest.Must(s.t, s.events.ChargeEvent(s.t.Context(), s.caller, at, func() error { return nil }))
 }
 
 // refusedEvent is an event that no work is done for, and returns its fault.
@@ -33,11 +30,7 @@ func (s *fixture) refusedEvent(code string) *fault.Error {
 		s.t.Error("it worked")
 		return nil
 	})
-	f, ok := errors.AsType[*fault.Error](err)
-	if !ok || f.Code != code {
-		s.t.Fatalf("error %v, want %s", err, code)
-	}
-	return f
+	return wantFault(s.t, err, code)
 }
 
 func (s *fixture) wantUsed(when string, want usage.Used) {
@@ -127,8 +120,7 @@ func TestEvent_Balance(t *testing.T) {
 			flex := terms[metering.Flex]
 			flex.AllowanceTenths = allowance
 			terms[metering.Flex] = flex
-			log := slog.New(slog.DiscardHandler)
-			s.events = limiter.NewEvents(limiter.New(s.db, terms, nil, log), log)
+			s.events = limiter.NewEvents(s.limiter(terms, nil), discard)
 			s.plan(metering.Flex, 2)
 			for range 2 + allowance {
 				s.receive(noon)
@@ -158,10 +150,8 @@ func TestEvent_IngestionCap(t *testing.T) {
 	for name, credits := range map[string]*int64{"alone": nil, "with a credit cap": limit(1)} {
 		t.Run(name, func(t *testing.T) {
 			s := newFixture(t)
-			if _, err := s.db.Exec(t.Context(), `insert into datapoints.month_usage (project_id, month, ingestions, credit_tenths)
-				values ($1, '2026-11', 5, 0)`, s.caller.Project.ID); err != nil {
-				t.Fatal(err)
-			}
+			s.exec(`insert into datapoints.month_usage (project_id, month, ingestions, credit_tenths)
+				values ($1, '2026-11', 5, 0)`, s.caller.Project.ID)
 			s.caller.Limits.IngestionCap, s.caller.Limits.CreditCapTenths = limit(3), credits
 			s.receive(noon)
 			s.wantUsed("received", usage.Used{Ingestions: 5, WebhookEvents: 1, CreditTenths: 1})
@@ -248,12 +238,11 @@ func TestEvent_ConcurrentSpendIsExact(t *testing.T) {
 	const credits, callers, each = 60, 8, 12
 	s := newFixture(t)
 	s.plan(metering.Flex, credits)
-	log := slog.New(slog.DiscardHandler)
 	var limiters []*limiter.Limiter
 	var events []*limiter.Events
 	for range 2 {
-		l := limiter.New(s.db, metering.DefaultPlanTerms(), nil, log)
-		limiters, events = append(limiters, l), append(events, limiter.NewEvents(l, log))
+		l := s.limiter(metering.DefaultPlanTerms(), nil)
+		limiters, events = append(limiters, l), append(events, limiter.NewEvents(l, discard))
 	}
 	var received, reserved atomic.Int64
 	var group sync.WaitGroup
@@ -298,9 +287,7 @@ func TestEvent_CallerLeaves(t *testing.T) {
 	s := newFixture(t)
 	s.plan(metering.Flex, 5)
 	tx, err := s.db.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	if _, err := tx.Exec(t.Context(), `insert into ops.meters (organization_id) values ($1)`,
 		s.caller.OrganizationID); err != nil {
 		t.Fatal(err)
@@ -318,9 +305,7 @@ func TestEvent_CallerLeaves(t *testing.T) {
 	}
 	waitForLock(t, s)
 	cancel()
-	if err := tx.Rollback(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, tx.Rollback(t.Context()))
 	for range callers {
 		if err := <-ended; !errors.Is(err, context.Canceled) {
 			t.Errorf("error %v", err)
@@ -345,8 +330,7 @@ func waitForLock(t *testing.T, s *fixture) {
 func TestEvent_StoppedProjections(t *testing.T) {
 	for _, name := range []string{"usage", "datapoints"} {
 		s := newFixture(t)
-		log := slog.New(slog.DiscardHandler)
-		s.events = limiter.NewEvents(limiter.New(s.db, metering.DefaultPlanTerms(), stopped(name), log), log)
+		s.events = limiter.NewEvents(s.limiter(metering.DefaultPlanTerms(), stopped(name)), discard)
 		s.receive(noon) // without limits, it reads no account
 		s.plan(metering.Flex, 100)
 		_ = s.refusedEvent(fault.CodeServiceUnavailable)
@@ -357,7 +341,5 @@ func TestEvent_CountFails(t *testing.T) {
 	s := newFixture(t)
 	s.db.Close()
 	err := s.events.ChargeEvent(t.Context(), s.caller, noon, func() error { return nil })
-	if f, ok := errors.AsType[*fault.Error](err); !ok || f.Code != fault.CodeServiceUnavailable {
-		t.Errorf("error %v", err)
-	}
+	wantFault(t, err, fault.CodeServiceUnavailable)
 }

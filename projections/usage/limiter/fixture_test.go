@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/annals-project/annals/domain/fault"
 	"github.com/annals-project/annals/domain/metering"
 	"github.com/annals-project/annals/domain/registry"
 	"github.com/annals-project/annals/domain/stream"
@@ -20,12 +21,16 @@ import (
 	"github.com/annals-project/annals/internal/auth"
 	"github.com/annals-project/annals/internal/pg/pgtest"
 	"github.com/annals-project/annals/internal/projectiontest"
+	"github.com/annals-project/annals/internal/runtest"
 	"github.com/annals-project/annals/projections/datapoints"
 	"github.com/annals-project/annals/projections/usage"
 	"github.com/annals-project/annals/projections/usage/limiter"
 )
 
-var noon = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+var (
+	noon    = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+	discard = slog.New(slog.DiscardHandler)
+)
 
 // fixture is a log with the tables of its usage, and one project of an organization without limits.
 type fixture struct {
@@ -57,16 +62,18 @@ func newFixture(t *testing.T) *fixture {
 		pending: limiter.PendingCharges{DB: db},
 	}
 	s.recalls = s.counter()
-	log := slog.New(slog.DiscardHandler)
-	s.events = limiter.NewEvents(limiter.New(s.db, metering.DefaultPlanTerms(), nil, log), log)
+	s.events = limiter.NewEvents(s.limiter(metering.DefaultPlanTerms(), nil), discard)
 	s.newCaller()
 	return s
 }
 
 // counter returns the counter of another process.
 func (s *fixture) counter() *limiter.Recalls {
-	log := slog.New(slog.DiscardHandler)
-	return limiter.NewRecalls(limiter.New(s.db, metering.DefaultPlanTerms(), nil, log), log)
+	return limiter.NewRecalls(s.limiter(metering.DefaultPlanTerms(), nil), discard)
+}
+
+func (s *fixture) limiter(terms metering.PlanTerms, projections limiter.Projections) *limiter.Limiter {
+	return limiter.New(s.db, terms, projections, discard)
 }
 
 // newCaller makes an organization with a project, whose key calls from now on.
@@ -90,9 +97,7 @@ func (s *fixture) identity(name string) uuid.UUID {
 // recall is answered.
 func (s *fixture) recall(identity string, at time.Time) {
 	s.t.Helper()
-	if err := s.recalls.Charge(s.t.Context(), s.caller, identity, at, func() error { return nil }); err != nil {
-		s.t.Fatal(err)
-	}
+	runtest.Must(s.t, s.recalls.Charge(s.t.Context(), s.caller, identity, at, func() error { return nil }))
 }
 
 // project applies what the log has to the tables of usage.
@@ -120,9 +125,7 @@ func (s *fixture) project(ctx context.Context) error {
 func (s *fixture) charged(month string) (list []*metering.Charged) {
 	s.t.Helper()
 	records, err := s.store.Read(s.t.Context(), stream.UsageName(s.caller.Project.ID, month), 0, eventstore.Forwards, 1000)
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	runtest.Must(s.t, err)
 	for _, r := range records {
 		list = append(list, s.codec.DecodeRecorded(r).Event.(*metering.Charged))
 	}
@@ -133,9 +136,7 @@ func (s *fixture) charged(month string) (list []*metering.Charged) {
 func (s *fixture) used(month string) usage.Used {
 	s.t.Helper()
 	a, err := s.queries.Account(s.t.Context(), s.caller.OrganizationID, month)
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	runtest.Must(s.t, err)
 	return a.Projects[s.caller.Project.ID]
 }
 
@@ -158,9 +159,7 @@ func (s *fixture) seen(months ...string) map[uuid.UUID]time.Time {
 	}
 	pending, err := s.pending.PendingSeen(s.t.Context(), s.caller.Project,
 		[]uuid.UUID{s.identity("ana"), s.identity("bo"), s.identity("cy")})
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	runtest.Must(s.t, err)
 	for id, at := range pending {
 		newer(id, at)
 	}
@@ -172,26 +171,35 @@ func (s *fixture) left() (n int) {
 	s.t.Helper()
 	err := s.db.QueryRow(s.t.Context(), `select (select count(*) from ops.charges where project_id = $1) + (select count(*) from ops.seen where project_id = $1)`,
 		s.caller.Project.ID).Scan(&n)
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	runtest.Must(s.t, err)
 	return n
+}
+
+func wantFault(t testing.TB, err error, code string) *fault.Error {
+	t.Helper()
+	f, ok := errors.AsType[*fault.Error](err)
+	if !ok || f.Code != code {
+		t.Fatalf("error %v, want %s", err, code)
+	}
+	return f
+}
+
+func (s *fixture) exec(sql string, args ...any) {
+	s.t.Helper()
+	_, err := s.db.Exec(s.t.Context(), sql, args...)
+	runtest.Must(s.t, err)
 }
 
 // age makes every open flush old enough for another process to finish it.
 func (s *fixture) age() {
 	s.t.Helper()
-	if _, err := s.db.Exec(s.t.Context(), `update ops.charges set taken = taken - interval '2 minutes'`); err != nil {
-		s.t.Fatal(err)
-	}
+	s.exec(`update ops.charges set taken = taken - interval '2 minutes'`)
 }
 
 // flush appends the counts to the log.
 func (s *fixture) flush() {
 	s.t.Helper()
-	if err := s.process(&crash{}).Flush(s.t.Context()); err != nil {
-		s.t.Fatal(err)
-	}
+	runtest.Must(s.t, s.process(&crash{}).Flush(s.t.Context()))
 }
 
 func TestMain(m *testing.M) { pgtest.Main(m) }

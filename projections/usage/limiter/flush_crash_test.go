@@ -16,6 +16,7 @@ import (
 	"github.com/annals-project/annals/commands/tenancy"
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/eventstore/eventstoretest"
+	"github.com/annals-project/annals/internal/runtest"
 	"github.com/annals-project/annals/internal/work"
 	"github.com/annals-project/annals/projections/usage"
 	"github.com/annals-project/annals/projections/usage/limiter"
@@ -141,9 +142,7 @@ func TestFlush_CrashAtEachStep(t *testing.T) {
 				}
 				want("at the crash", 2, 1)
 				if applied {
-					if err := s.project(t.Context()); err != nil {
-						t.Fatal(err)
-					}
+					runtest.Must(t, s.project(t.Context()))
 					want("once the log is applied", 2, 1)
 				} else {
 					s.age() // the next process finds the flush before its projection has applied it

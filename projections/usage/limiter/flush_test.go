@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
 
+	"github.com/annals-project/annals/internal/runtest"
 	"github.com/annals-project/annals/internal/work"
 	"github.com/annals-project/annals/projections/usage"
 	"github.com/annals-project/annals/projections/usage/limiter"
@@ -130,10 +131,8 @@ func TestFlush_ManyIdentities(t *testing.T) {
 	s := newFixture(t)
 	s.recall("ana", noon)
 	const many = 4500
-	if _, err := s.db.Exec(t.Context(), `insert into ops.seen (project_id, identity_id, flush_id, organization_id, at)
-		select $1, gen_random_uuid(), $2, $3, $4 from generate_series(1, $5)`, s.caller.Project.ID, uuid.Nil, s.caller.OrganizationID, noon, many); err != nil {
-		t.Fatal(err)
-	}
+	s.exec(`insert into ops.seen (project_id, identity_id, flush_id, organization_id, at)
+		select $1, gen_random_uuid(), $2, $3, $4 from generate_series(1, $5)`, s.caller.Project.ID, uuid.Nil, s.caller.OrganizationID, noon, many)
 	s.flush()
 	s.flush()
 	var seen, recalls int
@@ -155,12 +154,8 @@ func TestFlush_SumMissingFromProjection(t *testing.T) {
 	if err := s.process(c).Flush(t.Context()); !errors.Is(err, errCrash) {
 		t.Fatal(err)
 	}
-	if err := s.project(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := s.db.Exec(t.Context(), `delete from usage.flushes`); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, s.project(t.Context()))
+	s.exec(`delete from usage.flushes`)
 	s.age()
 	s.flush()
 	s.flush()
@@ -174,9 +169,7 @@ func (s *fixture) pass(d time.Duration) {
 	s.t.Helper()
 	for _, table := range []string{"charges", "seen"} {
 		older := `update ops.` + table + ` set since = since - make_interval(secs => $1)`
-		if _, err := s.db.Exec(s.t.Context(), older, d.Seconds()); err != nil {
-			s.t.Fatal(err)
-		}
+		s.exec(older, d.Seconds())
 	}
 }
 
@@ -184,9 +177,7 @@ func (s *fixture) pass(d time.Duration) {
 func (s *fixture) take(due work.Due) []work.Charge {
 	s.t.Helper()
 	open, _, err := s.pending.Take(s.t.Context(), due)
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	runtest.Must(s.t, err)
 	return open
 }
 
@@ -217,9 +208,7 @@ func TestFlush_DueTimes(t *testing.T) {
 	look("after sixteen minutes", 1, 0)
 	s.pass(50 * time.Minute)
 	look("after an hour, during a flush", 0, 0)
-	if _, err := s.db.Exec(t.Context(), `delete from ops.charges`); err != nil {
-		t.Fatal(err)
-	}
+	s.exec(`delete from ops.charges`)
 	s.recall("bo", noon) // two recalls in total: the deleted charge plays the part of the log
 	s.recall("bo", noon.Add(time.Minute))
 	look("after an hour, without a due sum", 0, 0)
@@ -239,9 +228,7 @@ func TestFlush_IdentitiesWithoutSum(t *testing.T) {
 	if open := s.take(due); len(open) != 1 || len(open[0].Seen) != 0 {
 		t.Fatalf("%+v", open)
 	}
-	if _, err := s.db.Exec(t.Context(), `delete from ops.charges`); err != nil {
-		t.Fatal(err)
-	}
+	s.exec(`delete from ops.charges`)
 	s.pass(50 * time.Minute)
 	if open := s.take(due); len(open) != 0 {
 		t.Errorf("it did not wait for a sum: %+v", open)
@@ -273,12 +260,10 @@ func TestFlush_OverlappingCalls(t *testing.T) {
 		t.Errorf("%d flushes are on their way, %v", flushes, err)
 	}
 	const many = 100
-	if _, err := s.db.Exec(t.Context(), `insert into ops.charges
+	s.exec(`insert into ops.charges
 			(project_id, month, flush_id, organization_id, recalls, recall_tenths, taken)
 		select gen_random_uuid(), '2026-11', gen_random_uuid(), $1, 1, 0, now() from generate_series(1, $2)`,
-		s.caller.OrganizationID, many); err != nil {
-		t.Fatal(err)
-	}
+		s.caller.OrganizationID, many)
 	s.age()
 	found := map[uuid.UUID]bool{}
 	for more := true; more; {
@@ -303,19 +288,15 @@ func TestFlush_OverlappingCalls(t *testing.T) {
 func TestFlush_MoreProjectsThanOnePart(t *testing.T) {
 	s := newFixture(t)
 	const many = 700
-	if _, err := s.db.Exec(t.Context(), `insert into ops.charges
+	s.exec(`insert into ops.charges
 			(project_id, month, flush_id, organization_id, recalls, recall_tenths)
 		select gen_random_uuid(), '2026-11', $1, $2, 1, 0 from generate_series(1, $3)`,
-		uuid.Nil, s.caller.OrganizationID, many); err != nil {
-		t.Fatal(err)
-	}
+		uuid.Nil, s.caller.OrganizationID, many)
 	s.flush()
 	var left, sum int
 	row := s.db.QueryRow(t.Context(),
 		`select (select count(*) from ops.charges), (select sum(recalls) from usage.charges)`)
-	if err := row.Scan(&left, &sum); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, row.Scan(&left, &sum))
 	if left != 0 || sum != many {
 		t.Errorf("%d are left, and %d in the log", left, sum)
 	}

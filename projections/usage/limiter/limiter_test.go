@@ -23,6 +23,7 @@ import (
 	"github.com/annals-project/annals/internal/auth"
 	"github.com/annals-project/annals/internal/pg/pgtest"
 	"github.com/annals-project/annals/internal/projectiontest"
+	"github.com/annals-project/annals/internal/runtest"
 	"github.com/annals-project/annals/internal/seedtest"
 	"github.com/annals-project/annals/projections/datapoints"
 	"github.com/annals-project/annals/projections/usage"
@@ -113,9 +114,7 @@ func (l *limiterFixture) fact(r metering.Reservation) {
 
 func (l *limiterFixture) reserve(r metering.Reservation) metering.Reservation {
 	l.t.Helper()
-	if err := l.Reserve(l.t.Context(), r, hold); err != nil {
-		l.t.Fatal(err)
-	}
+	runtest.Must(l.t, l.Reserve(l.t.Context(), r, hold))
 	return r
 }
 
@@ -123,19 +122,13 @@ func (l *limiterFixture) reserve(r metering.Reservation) metering.Reservation {
 func (l *limiterFixture) refuse(r metering.Reservation, code string) map[string]any {
 	l.t.Helper()
 	err := l.Reserve(l.t.Context(), r, hold)
-	f, ok := errors.AsType[*fault.Error](err)
-	if !ok || f.Code != code {
-		l.t.Fatalf("error %v, want %s", err, code)
-	}
-	return f.Data
+	return wantFault(l.t, err, code).Data
 }
 
 // open returns the number of reservations.
 func (l *limiterFixture) open() (n int) {
 	l.t.Helper()
-	if err := l.db.QueryRow(l.t.Context(), `select count(*) from ops.reservations`).Scan(&n); err != nil {
-		l.t.Fatal(err)
-	}
+	runtest.Must(l.t, l.db.QueryRow(l.t.Context(), `select count(*) from ops.reservations`).Scan(&n))
 	return n
 }
 
@@ -149,9 +142,7 @@ func TestReserve_UpToTheCap(t *testing.T) {
 	if f := l.refuse(l.of(1), fault.CodeProjectCapReached); f["used"] != int64(3) {
 		t.Errorf("data %v", f)
 	}
-	if err := l.Release(t.Context(), first.SendID, first.Try); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, l.Release(t.Context(), first.SendID, first.Try))
 	l.reserve(l.of(2))
 	// Other months, other projects and other organizations are not affected.
 	december := l.of(3)
@@ -228,9 +219,7 @@ func TestReserve_ManyCallersInOneDecision(t *testing.T) {
 	l := newLimiterFixture(t, metering.Caps{IngestionCap: limit(4)})
 	l.reserve(l.of(1))
 	tx, err := l.db.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	if _, err := tx.Exec(t.Context(), `select from ops.meters where organization_id = $1 for update`, l.organization); err != nil {
 		t.Fatal(err)
 	}
@@ -239,9 +228,7 @@ func TestReserve_ManyCallersInOneDecision(t *testing.T) {
 	for waits := false; !waits; { // the first one waits for the lock
 		err := l.db.QueryRow(t.Context(), `select exists (select from pg_stat_activity where wait_event_type = 'Lock' and query like '%ops.meters%' and datname = current_database())`).
 			Scan(&waits)
-		if err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, err)
 	}
 	gone, giveUp := context.WithCancel(t.Context())
 	giveUp()
@@ -252,9 +239,7 @@ func TestReserve_ManyCallersInOneDecision(t *testing.T) {
 	for range cap(answers) {
 		go func() { answers <- l.Reserve(t.Context(), l.of(1), hold) }()
 	}
-	if err := tx.Rollback(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, tx.Rollback(t.Context()))
 	if err := <-first; err != nil {
 		t.Error(err)
 	}
@@ -272,18 +257,14 @@ func TestReserve_ManyCallersInOneDecision(t *testing.T) {
 func TestReserve_OverdueReservations(t *testing.T) {
 	l := newLimiterFixture(t, metering.Caps{IngestionCap: limit(2)})
 	late := l.of(1)
-	if err := l.Reserve(t.Context(), late, -time.Second); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, l.Reserve(t.Context(), late, -time.Second))
 	l.reserve(l.of(1))
 	l.refuse(l.of(1), fault.CodeProjectCapReached) // an overdue one counts until it is dropped
 	overdue, err := l.Overdue(t.Context(), 10)
 	if err != nil || len(overdue) != 1 || overdue[0].SendID != late.SendID || overdue[0].Try != late.Try {
 		t.Fatalf("overdue %v, %v", overdue, err)
 	}
-	if err := l.Drop(t.Context(), overdue); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, l.Drop(t.Context(), overdue))
 	l.reserve(l.of(1))
 	l.refuse(l.of(1), fault.CodeProjectCapReached)
 }
@@ -410,10 +391,7 @@ func TestLimiter_DecisionPanics(t *testing.T) {
 	}
 	r.Limits.IngestionCap = new(int64(5))
 	for range 2 {
-		var f *fault.Error
-		if err := l.Reserve(t.Context(), r, time.Minute); !errors.As(err, &f) || f.Code != fault.CodeServiceUnavailable {
-			t.Fatalf("got %v, want %s", err, fault.CodeServiceUnavailable)
-		}
+		wantFault(t, l.Reserve(t.Context(), r, time.Minute), fault.CodeServiceUnavailable)
 	}
 }
 

@@ -3,7 +3,6 @@ package limiter_test
 import (
 	"context"
 	"errors"
-	"log/slog"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -16,6 +15,7 @@ import (
 	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/internal/auth"
 	"github.com/annals-project/annals/internal/projectiontest"
+	"github.com/annals-project/annals/internal/runtest"
 	"github.com/annals-project/annals/projections/usage"
 	"github.com/annals-project/annals/projections/usage/limiter"
 )
@@ -53,11 +53,7 @@ func (s *fixture) refused(code string) *fault.Error {
 		s.t.Error("it searched")
 		return nil
 	})
-	f, ok := errors.AsType[*fault.Error](err)
-	if !ok || f.Code != code {
-		s.t.Fatalf("error %v, want %s", err, code)
-	}
-	return f
+	return wantFault(s.t, err, code)
 }
 
 func TestRecall_CostOnPayAsYouGo(t *testing.T) {
@@ -71,9 +67,7 @@ func TestRecall_CostOnPayAsYouGo(t *testing.T) {
 		f.Data["creditsNeeded"] != metering.Credits(1) {
 		t.Errorf("fault %+v", f)
 	}
-	if got := s.used("2026-11"); got != (usage.Used{Recalls: 2, CreditTenths: 2}) {
-		t.Errorf("used %+v", got)
-	}
+	s.wantUsed("recalled", usage.Used{Recalls: 2, CreditTenths: 2})
 	b, err := s.queries.Balance(t.Context(), s.caller.OrganizationID, noon)
 	if err != nil || b.LeftTenths() != 0 || b.SpentTenths != 2 || b.IncludedTenths != 2 || b.Plan != metering.PayAsYouGo {
 		t.Errorf("balance %+v, %v", b, err)
@@ -110,13 +104,10 @@ func TestRecall_OtherPlans(t *testing.T) {
 				s.plan(plan, 0)
 			}
 			// Caps of the project refuse no recall on any plan, and the spend cap none that costs nothing.
-			s.caller.Limits.SpendCapTenths, s.caller.Limits.CreditCapTenths, s.caller.Limits.IngestionCap = limit(0), limit(
-				0,
-			), limit(0)
+			s.caller.Limits.SpendCapTenths, s.caller.Limits.CreditCapTenths = limit(0), limit(0)
+			s.caller.Limits.IngestionCap = limit(0)
 			s.recall("ana", noon)
-			if got := s.used("2026-11"); got != (usage.Used{Recalls: 1}) {
-				t.Errorf("used %+v", got)
-			}
+			s.wantUsed("recalled", usage.Used{Recalls: 1})
 		})
 	}
 }
@@ -126,9 +117,7 @@ func TestRecall_ProjectCaps(t *testing.T) {
 	s.plan(metering.PayAsYouGo, 1)
 	s.caller.Limits.CreditCapTenths, s.caller.Limits.IngestionCap = limit(0), limit(0)
 	s.recall("ana", noon)
-	if got := s.used("2026-11"); got != (usage.Used{Recalls: 1, CreditTenths: 1}) {
-		t.Errorf("used %+v", got)
-	}
+	s.wantUsed("recalled", usage.Used{Recalls: 1, CreditTenths: 1})
 }
 
 func TestRecall_FailedRecallIsFree(t *testing.T) {
@@ -149,9 +138,7 @@ func TestRecall_FailedRecallIsFree(t *testing.T) {
 				if !errors.Is(err, broken) {
 					t.Fatalf("error %v", err)
 				}
-				if got := s.used("2026-11"); got != (usage.Used{}) {
-					t.Errorf("used %+v", got)
-				}
+				s.wantUsed("failed", usage.Used{})
 			}
 			if len(s.seen("2026-11")) != 0 {
 				t.Error("the identity was seen")
@@ -233,16 +220,12 @@ func TestRecall_ConcurrentRecallsAreCounted(t *testing.T) {
 	s.flush()
 	s.flush()
 	a, err := s.queries.Account(t.Context(), s.caller.OrganizationID, "2026-11")
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	var recalls, left int64
 	for _, used := range a.Projects {
 		recalls += used.Recalls
 	}
-	if err := s.db.QueryRow(t.Context(), `select (select count(*) from ops.charges) + (select count(*) from ops.seen)`).Scan(&left); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, s.db.QueryRow(t.Context(), `select (select count(*) from ops.charges) + (select count(*) from ops.seen)`).Scan(&left))
 	if recalls != callers*each || left != 0 {
 		t.Errorf("%d recalls, %d rows left", recalls, left)
 	}
@@ -251,8 +234,7 @@ func TestRecall_ConcurrentRecallsAreCounted(t *testing.T) {
 func TestRecall_StoppedProjections(t *testing.T) {
 	for _, name := range []string{"usage", "datapoints"} {
 		s := newFixture(t)
-		log := slog.New(slog.DiscardHandler)
-		s.recalls = limiter.NewRecalls(limiter.New(s.db, metering.DefaultPlanTerms(), stopped(name), log), log)
+		s.recalls = limiter.NewRecalls(s.limiter(metering.DefaultPlanTerms(), stopped(name)), discard)
 		s.plan(metering.PayAsYouGo, 100)
 		s.refuse(fault.CodeServiceUnavailable)
 		s.plan(metering.Flex, 0)
@@ -264,9 +246,7 @@ func TestRecall_CountFails(t *testing.T) {
 	s := newFixture(t)
 	s.db.Close()
 	err := s.recalls.Charge(t.Context(), s.caller, "ana", noon, func() error { return nil })
-	if f, ok := errors.AsType[*fault.Error](err); !ok || f.Code != fault.CodeServiceUnavailable {
-		t.Errorf("error %v", err)
-	}
+	wantFault(t, err, fault.CodeServiceUnavailable)
 }
 
 func TestCeiling(t *testing.T) {
