@@ -15,6 +15,7 @@ import (
 	"github.com/annals-project/annals/internal/apitest"
 	"github.com/annals-project/annals/internal/auth"
 	"github.com/annals-project/annals/internal/httpx"
+	"github.com/annals-project/annals/internal/runtest"
 	"github.com/annals-project/annals/readapi"
 )
 
@@ -169,9 +170,7 @@ func TestAuthorization_Headers(t *testing.T) {
 	}
 	t.Run("two headers", func(t *testing.T) {
 		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, api.URL()+"/api/v1/ingest", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, err)
 		req.Header["Authorization"] = []string{"Bearer " + apitest.ProjectKey, "Bearer " + apitest.UnknownKey}
 		api.Do(req).Want(t, 401, `"code":"malformed-api-key"`, "more than one")
 	})

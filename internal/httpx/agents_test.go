@@ -19,6 +19,7 @@ import (
 	"github.com/annals-project/annals/internal/auth"
 	"github.com/annals-project/annals/internal/httpx"
 	"github.com/annals-project/annals/internal/requestlog"
+	"github.com/annals-project/annals/internal/runtest"
 	"github.com/annals-project/annals/internal/tokens"
 )
 
@@ -115,9 +116,7 @@ func agentCall(t *testing.T, api *apitest.Client, r auth.Route, token, slug stri
 	path := strings.NewReplacer(":ingestionId", "x", ":sourceId", "x", ":identity", "x", ":slug", "x", ":keyId", "x",
 		":requestId", "x", ":id", "x", ":rootId", "x").Replace(r.Path)
 	req, err := http.NewRequestWithContext(t.Context(), r.Method, api.URL()+path, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	req.Header.Set("Authorization", "Bearer "+token)
 	if slug != "" {
 		req.Header.Set("X-Service-Project", slug)
@@ -219,9 +218,7 @@ func TestAgentToken_OtherRefusals(t *testing.T) {
 		Want(t, 400, `"code":"project-mismatch"`)
 	agentCall(t, api, auth.Route{Method: http.MethodGet, Path: "/api/v1/nothing"}, token, "none").Want(t, 404, `"code":"not-found"`)
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, api.URL()+"/api/v1/recall", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	req.Header = http.Header{"Authorization": {"Bearer " + token}, "X-Service-Project": {"default", "other"}}
 	api.Do(req).Want(t, 400, `"code":"invalid-request"`, "more than once")
 }

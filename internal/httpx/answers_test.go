@@ -14,6 +14,7 @@ import (
 	"github.com/annals-project/annals/internal/allowance"
 	"github.com/annals-project/annals/internal/apitest"
 	"github.com/annals-project/annals/internal/httpx"
+	"github.com/annals-project/annals/internal/runtest"
 )
 
 func TestAnswers_InFlight(t *testing.T) {
@@ -117,14 +118,10 @@ func TestStreamSeq_Errors(t *testing.T) {
 				})
 			})
 			req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, api.URL()+"/api/v1/usage", http.NoBody)
-			if err != nil {
-				t.Fatal(err)
-			}
+			runtest.Must(t, err)
 			req.Header.Set("Authorization", "Bearer "+apitest.ProjectKey)
 			res, err := http.DefaultClient.Do(req)
-			if err != nil {
-				t.Fatal(err)
-			}
+			runtest.Must(t, err)
 			defer func() { _ = res.Body.Close() }()
 			_, err = io.ReadAll(res.Body)
 			if c.status > 0 && (err != nil || res.StatusCode != c.status) || c.status == 0 && err == nil {

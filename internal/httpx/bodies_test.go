@@ -12,6 +12,7 @@ import (
 
 	"github.com/annals-project/annals/internal/admission"
 	"github.com/annals-project/annals/internal/allowance"
+	"github.com/annals-project/annals/internal/runtest"
 )
 
 // One body beyond the limit of an ingest is in flight at a time: it is bigger than the share that its
@@ -19,9 +20,7 @@ import (
 func TestBodies_OneLongestAtATime(t *testing.T) {
 	b := NewBodies(admission.Bodies)
 	first, second := b.open(allowance.Owner{Organization: uuid.New()}), b.open(allowance.Owner{Organization: uuid.New()})
-	if err := first.upTo(t.Context(), IngestLimit+2); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, first.upTo(t.Context(), IngestLimit+2))
 	if err := second.upTo(t.Context(), IngestLimit+1); err != nil {
 		t.Fatalf("a body of an ingest is refused: %v", err)
 	}
@@ -43,9 +42,7 @@ func TestBodies_OneLongestAtATime(t *testing.T) {
 // The order in which a call is admitted is in limits.md.
 func TestSteps_Documented(t *testing.T) {
 	text, err := os.ReadFile("../../docs/limits.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	var list strings.Builder
 	for i, s := range steps {
 		fmt.Fprintf(&list, "%d. %s\n", i+1, s.name)

@@ -26,6 +26,7 @@ import (
 	"github.com/annals-project/annals/internal/apitest"
 	"github.com/annals-project/annals/internal/auth"
 	"github.com/annals-project/annals/internal/httpx"
+	"github.com/annals-project/annals/internal/runtest"
 )
 
 // echoBody answers with how long the body is.
@@ -125,9 +126,7 @@ func TestBodies_UnknownLength(t *testing.T) {
 			// A reader of a type that net/http does not know goes out in chunks.
 			req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, api.URL()+"/api/v1/ingest",
 				io.MultiReader(strings.NewReader(body)))
-			if err != nil {
-				t.Fatal(err)
-			}
+			runtest.Must(t, err)
 			req.Header.Set("Authorization", "Bearer "+apitest.ProjectKey)
 			req.Header.Set("Content-Type", c.kind)
 			if c.kind == "" {
@@ -152,9 +151,7 @@ func TestBodies_ReleasedAfterRefusal(t *testing.T) {
 	})
 	send := func(body io.Reader) apitest.Response {
 		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, api.URL()+"/api/v1/ingest", body)
-		if err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, err)
 		req.Header.Set("Authorization", "Bearer "+apitest.ProjectKey)
 		return api.Do(req)
 	}
@@ -176,12 +173,8 @@ func TestBodies_Compressed(t *testing.T) {
 	api, _ := start(t, httpx.Config{}, at(http.MethodPost, "/ingest", echoBody(1000)))
 	var packed bytes.Buffer
 	zip := gzip.NewWriter(&packed)
-	if _, err := zip.Write(bytes.Repeat([]byte(" "), 1<<20)); err != nil {
-		t.Fatal(err)
-	}
-	if err := zip.Close(); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, errorOf(zip.Write(bytes.Repeat([]byte(" "), 1<<20))))
+	runtest.Must(t, zip.Close())
 	api.Call(http.MethodPost, "/api/v1/ingest", apitest.ProjectKey, packed.String()[:500], "Content-Encoding: gzip").
 		Want(t, 415)
 }
@@ -191,11 +184,11 @@ func serveOver(t *testing.T, cfg httpx.Config, register func(e *echo.Echo)) (add
 	t.Helper()
 	cfg.Log, cfg.Keys, cfg.URLs = slog.New(slog.DiscardHandler), apitest.Keys{}, apitest.URLs
 	e := httpx.New(cfg)
-	register(e)
-	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	if register != nil {
+		register(e)
 	}
+	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	runtest.Must(t, err)
 	server, served := httpx.NewServer(e, cfg.Log), make(chan error, 1)
 	go func() { served <- server.Serve(httpx.NewConnections(64).Listen(l)) }()
 	t.Cleanup(func() {
@@ -238,21 +231,15 @@ func TestRefusal_OfBodyThatIsNotRead(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			address := serveOver(t, c.cfg, register)
 			conn := connect(t, address)
-			if _, err := fmt.Fprintf(conn, "POST /api/v1%s HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\n"+
-				"Content-Length: %d\r\n\r\n", c.path, c.key, c.bytes); err != nil {
-				t.Fatal(err)
-			}
+			runtest.Must(t, errorOf(fmt.Fprintf(conn, "POST /api/v1%s HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\n"+
+				"Content-Length: %d\r\n\r\n", c.path, c.key, c.bytes)))
 			if n, err := io.CopyN(conn, zeros{}, c.bytes); err != nil {
 				t.Fatalf("the connection broke after %d bytes: %v", n, err)
 			}
 			res, err := http.ReadResponse(bufio.NewReader(conn), nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			runtest.Must(t, err)
 			body, err := io.ReadAll(res.Body)
-			if err := errors.Join(err, res.Body.Close()); err != nil {
-				t.Fatal(err)
-			}
+			runtest.Must(t, errors.Join(err, res.Body.Close()))
 			if res.StatusCode != c.status || !strings.Contains(string(body), c.inBody) ||
 				res.Header.Get("Retry-After") != c.head {
 				t.Errorf("%d, Retry-After %q: %s", res.StatusCode, res.Header.Get("Retry-After"), body)
@@ -274,11 +261,9 @@ func TestRefusal_OfBodyThatIsNotRead(t *testing.T) {
 
 // What is read of such a body is bounded.
 func TestRefusal_OfBodyWithoutEnd(t *testing.T) {
-	conn := connect(t, serveOver(t, httpx.Config{}, func(*echo.Echo) {}))
+	conn := connect(t, serveOver(t, httpx.Config{}, nil))
 	const head = "POST /api/v1/recall HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
-	if _, err := io.WriteString(conn, head); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, errorOf(io.WriteString(conn, head)))
 	chunk := "100000\r\n" + strings.Repeat("x", 1<<20) + "\r\n"
 	for n := int64(0); ; n += 1 << 20 {
 		if _, err := io.WriteString(conn, chunk); err != nil {
@@ -353,27 +338,21 @@ func TestWrites_Wait(t *testing.T) {
 	})
 	send := func() net.Conn {
 		c := connect(t, address)
-		if _, err := fmt.Fprintf(c, "POST /api/v1/ingest/batch HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\n"+
-			"Content-Length: 8\r\n\r\n\"012345\"", apitest.ProjectKey); err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, errorOf(fmt.Fprintf(c, "POST /api/v1/ingest/batch HTTP/1.1\r\nHost: x\r\n"+
+			"Authorization: Bearer %s\r\nContent-Length: 8\r\n\r\n\"012345\"", apitest.ProjectKey)))
 		<-parked
 		return c
 	}
 	first, second, third := send(), send(), send()
 	for range 3 { // of two places
 		conn := connect(t, address)
-		if _, err := fmt.Fprintf(conn, "GET /api/v1/usage HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\n\r\n",
-			apitest.ProjectKey); err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, errorOf(fmt.Fprintf(conn, "GET /api/v1/usage HTTP/1.1\r\nHost: x\r\n"+
+			"Authorization: Bearer %s\r\n\r\n", apitest.ProjectKey)))
 		if status, body := answer(t, conn); status != 204 {
 			t.Errorf("a call while others wait: %d %s", status, body)
 		}
 	}
-	if err := third.Close(); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, third.Close())
 	if err := <-ended; !errors.Is(err, context.Canceled) {
 		t.Errorf("the wait of a client that left ended with %v", err)
 	}
@@ -424,9 +403,7 @@ func TestBody_SilentBodiesKeepNobodyOut(t *testing.T) {
 func TestConnections_SilentBodiesMakePlace(t *testing.T) {
 	l := httpx.NewConnections(4)
 	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	read := make(chan struct{}, 8)
 	e := httpx.New(httpx.Config{Log: slog.New(slog.DiscardHandler), Keys: apitest.Keys{}, URLs: apitest.URLs})
 	e.POST("/api/v1/ingest", func(c echo.Context) error {
@@ -442,9 +419,7 @@ func TestConnections_SilentBodiesMakePlace(t *testing.T) {
 	}()
 	dial := func() net.Conn {
 		c, err := new(net.Dialer).DialContext(t.Context(), "tcp", listener.Addr().String())
-		if err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, err)
 		return c
 	}
 	for range 4 {
@@ -461,9 +436,7 @@ func TestConnections_SilentBodiesMakePlace(t *testing.T) {
 	_ = c.SetDeadline(time.Now().Add(time.Minute)) // for a hang alone
 	announce(t, c, apitest.ProjectKey, 10)
 	<-read
-	if _, err := io.WriteString(c, text(10)); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, errorOf(io.WriteString(c, text(10))))
 	if status, body := answer(t, c); status != 200 {
 		t.Errorf("a fifth connection: status %d %s", status, body)
 	}

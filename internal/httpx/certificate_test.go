@@ -18,6 +18,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/annals-project/annals/internal/runtest"
 )
 
 // pairFiles is a pair of PEM files, a clock, and a log.
@@ -38,21 +40,15 @@ func newPairFiles(t *testing.T) *pairFiles {
 func pairOf(t *testing.T, name string) (cert, key []byte) {
 	t.Helper()
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name},
 		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, private.Public(), private)
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	encoded, err := x509.MarshalPKCS8PrivateKey(private)
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}),
 		pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: encoded})
 }
@@ -62,12 +58,8 @@ func (f *pairFiles) write(t *testing.T, file string, text []byte) {
 	t.Helper()
 	f.written++
 	at := f.now.Add(time.Duration(f.written) * time.Minute)
-	if err := os.WriteFile(file, text, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Chtimes(file, at, at); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, os.WriteFile(file, text, 0o600))
+	runtest.Must(t, os.Chtimes(file, at, at))
 }
 
 func (f *pairFiles) writePair(t *testing.T, name string) {
@@ -80,9 +72,7 @@ func (f *pairFiles) writePair(t *testing.T, name string) {
 func (f *pairFiles) load(t *testing.T) *Certificate {
 	t.Helper()
 	c, err := LoadCertificate(f.cert, f.key, slog.New(slog.NewTextHandler(&f.log, nil)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	c.now = func() time.Time { return f.now }
 	c.checked = f.now
 	return c
@@ -96,14 +86,10 @@ func shown(t *testing.T, c *Certificate) string {
 	client := tls.Client(far, &tls.Config{InsecureSkipVerify: true})
 	done := make(chan error, 1)
 	go func() { done <- server.HandshakeContext(t.Context()) }()
-	if err := client.HandshakeContext(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, client.HandshakeContext(t.Context()))
 	name := client.ConnectionState().PeerCertificates[0].Subject.CommonName
 	go func() { _, _ = io.Copy(io.Discard, far) }() // session tickets
-	if err := <-done; err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, <-done)
 	_ = near.Close()
 	return name
 }
@@ -142,17 +128,11 @@ func TestCertificate_ReplacedLink(t *testing.T) {
 	folder := func(name string) {
 		t.Helper()
 		f.cert, f.key = filepath.Join(dir, name, "cert.pem"), filepath.Join(dir, name, "key.pem")
-		if err := os.Mkdir(filepath.Join(dir, name), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, os.Mkdir(filepath.Join(dir, name), 0o755))
 		f.writePair(t, name)
 		next := filepath.Join(dir, "next")
-		if err := os.Symlink(name, next); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Rename(next, filepath.Join(dir, "current")); err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, os.Symlink(name, next))
+		runtest.Must(t, os.Rename(next, filepath.Join(dir, "current")))
 	}
 	folder("first")
 	f.cert, f.key = filepath.Join(dir, "current", "cert.pem"), filepath.Join(dir, "current", "key.pem")
@@ -175,9 +155,7 @@ func TestCertificate_BrokenPairKeepsTheOld(t *testing.T) {
 			f.write(t, f.key, nil)
 		},
 		"no file": func(t *testing.T, f *pairFiles, _, _ []byte) {
-			if err := os.Remove(f.cert); err != nil {
-				t.Fatal(err)
-			}
+			runtest.Must(t, os.Remove(f.cert))
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

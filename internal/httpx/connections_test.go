@@ -15,6 +15,7 @@ import (
 
 	"github.com/annals-project/annals/internal/apitest"
 	"github.com/annals-project/annals/internal/httpx"
+	"github.com/annals-project/annals/internal/runtest"
 )
 
 // serveLimited serves an edge over TCP with a bound of connections.
@@ -24,9 +25,7 @@ func serveLimited(t *testing.T, limit *httpx.Connections, register func(e *echo.
 	e := httpx.New(httpx.Config{Log: discard, Keys: apitest.Keys{}, URLs: apitest.URLs})
 	register(e)
 	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	server := httpx.NewServer(e, discard)
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(limit.Listen(l)) }()
@@ -45,9 +44,7 @@ func serveLimited(t *testing.T, limit *httpx.Connections, register func(e *echo.
 func connect(t *testing.T, address string) net.Conn {
 	t.Helper()
 	c, err := new(net.Dialer).DialContext(t.Context(), "tcp", address)
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	t.Cleanup(func() { _ = c.Close() })
 	return c
 }
@@ -169,9 +166,7 @@ func TestConnections_ShareOfOneAddress(t *testing.T) {
 			t.Helper()
 			c := &remoteConn{from: netip.MustParseAddr(address)}
 			all, of.next = append(all, c), []*remoteConn{c}
-			if _, err := l.Accept(); err != nil {
-				t.Fatal(err)
-			}
+			runtest.Must(t, errorOf(l.Accept()))
 		}
 		for range most + 3 {
 			accept(from)
@@ -197,9 +192,7 @@ func TestConnections_ShareOfOneAddress(t *testing.T) {
 
 func TestProxies_Caller(t *testing.T) {
 	proxies, err := httpx.ParseProxies("10.0.0.0/8, 192.0.2.7,2001:db8:aa::/48")
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	for _, c := range []struct {
 		name, peer string
 		forwarded  []string

@@ -24,6 +24,7 @@ import (
 	"github.com/annals-project/annals/internal/auth"
 	"github.com/annals-project/annals/internal/httpx"
 	"github.com/annals-project/annals/internal/requestlog"
+	"github.com/annals-project/annals/internal/runtest"
 	"github.com/annals-project/annals/internal/shorten"
 )
 
@@ -231,9 +232,7 @@ func TestInner_Events(t *testing.T) {
 	}
 	for _, test := range []bool{true, false} {
 		calls.rows = nil
-		if err := send(auth.Webhook{ID: "whk_one"}, test); err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, send(auth.Webhook{ID: "whk_one"}, test))
 		row := calls.rows[0]
 		if row.Webhook.ID != "whk_one" || row.Webhook.Test != test || row.Webhook.Verdict != "ingested" ||
 			row.Key != (requestlog.Key{Name: "Tickets", Prefix: "whk_one"}) || row.Endpoint != requestlog.EventEndpoint {
@@ -315,7 +314,8 @@ func TestInner_To(t *testing.T) {
 	}
 }
 
-func errorOf(_ httpx.InnerAnswer, err error) error { return err }
+// errorOf returns the error of a call.
+func errorOf[T any](_ T, err error) error { return err }
 
 func TestRequestOfEvent(t *testing.T) {
 	for _, id := range []uuid.UUID{uuid.Nil, uuid.Max, uuid.MustParse("019e8a8e-1234-7abc-8def-0123456789ab")} {

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -220,9 +219,7 @@ func TestHome(t *testing.T) {
 func TestRequest_AccessLogAndMetrics(t *testing.T) {
 	registry := prometheus.NewPedanticRegistry()
 	metrics, err := httpx.NewMetrics(registry)
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	api, said := start(t, httpx.Config{Metrics: metrics}, at(http.MethodDelete, "/data-points/:sourceId", noContent))
 	api.Call(http.MethodDelete, "/api/v1/data-points/private-name", apitest.ProjectKey, "").Want(t, 204)
 	api.Call(http.MethodDelete, "/api/v1/data-points/private-name", apitest.UnknownKey, "").Want(t, 401)
@@ -302,42 +299,11 @@ func TestPath_UUIDs(t *testing.T) {
 	}
 }
 
-// serveRaw serves an edge by the server of the service, and returns its address.
-func serveRaw(t *testing.T, register func(e *echo.Echo)) string {
-	t.Helper()
-	discard := slog.New(slog.DiscardHandler)
-	e := httpx.New(httpx.Config{Log: discard, Keys: apitest.Keys{}, URLs: apitest.URLs})
-	if register != nil {
-		register(e)
-	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	server := httpx.NewServer(e, discard)
-	served := make(chan error, 1)
-	go func() { served <- server.Serve(l) }()
-	t.Cleanup(func() {
-		if err := server.Shutdown(context.WithoutCancel(t.Context())); err != nil {
-			t.Error(err)
-		}
-		<-served
-	})
-	return l.Addr().String()
-}
-
 // exchange sends bytes on a connection of its own and reads the answer.
 func exchange(t *testing.T, address, request string) (status int, header http.Header, body string) {
 	t.Helper()
-	var dialer net.Dialer
-	c, err := dialer.DialContext(t.Context(), "tcp", address)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = c.Close() }()
-	if _, err := io.WriteString(c, request); err != nil {
-		t.Fatal(err)
-	}
+	c := connect(t, address)
+	runtest.Must(t, errorOf(io.WriteString(c, request)))
 	res, err := http.ReadResponse(bufio.NewReader(c), nil)
 	if err != nil {
 		t.Fatalf("%.80q: %v", request, err)
@@ -346,16 +312,14 @@ func exchange(t *testing.T, address, request string) (status int, header http.He
 	if err != nil {
 		t.Fatalf("%.80q: %v", request, err)
 	}
-	if err := res.Body.Close(); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, res.Body.Close())
 	return res.StatusCode, res.Header, string(read)
 }
 
 // What cannot be read as HTTP never reaches a handler: net/http answers it with a plain text and
 // closes the connection.
 func TestServer_RequestsThatAreNotHTTP(t *testing.T) {
-	address := serveRaw(t, nil)
+	address := serveOver(t, httpx.Config{}, nil)
 	key := "Host: x\r\nAuthorization: Bearer " + apitest.ProjectKey + "\r\n"
 	for name, c := range map[string]struct {
 		request string
@@ -383,7 +347,7 @@ func TestServer_RequestsThatAreNotHTTP(t *testing.T) {
 
 // Everything else is answered by an envelope with a request id, whatever its method.
 func TestServer_OptionsOfTheWhole(t *testing.T) {
-	status, header, body := exchange(t, serveRaw(t, nil), "OPTIONS * HTTP/1.1\r\nHost: x\r\n\r\n")
+	status, header, body := exchange(t, serveOver(t, httpx.Config{}, nil), "OPTIONS * HTTP/1.1\r\nHost: x\r\n\r\n")
 	if status != 404 || header.Get("X-Request-Id") == "" || !strings.Contains(body, `"code":"not-found"`) {
 		t.Errorf("status %d, headers %v: %s", status, header, body)
 	}
@@ -395,7 +359,7 @@ func TestServer_AnswersThatLookLikeStatusLines(t *testing.T) {
 	const line = "HTTP/1.1 417 "
 	const refusal = "HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain; charset=utf-8\r\nConnection: close\r\n\r\n400 Bad Request"
 	long := strings.Repeat(line, 40_000)
-	address := serveRaw(t, func(e *echo.Echo) {
+	address := serveOver(t, httpx.Config{}, func(e *echo.Echo) {
 		e.GET("/text", func(c echo.Context) error { return c.String(http.StatusBadRequest, refusal) })
 		// However the answer is cut into writes, one of the shifts puts the line at the start of each
 		// of them.
