@@ -131,8 +131,7 @@ func TestPutAudience_RefusedStoresNothing(t *testing.T) {
 		"audience-rule-invalid":        ruleOf("rules"),
 		"invalid-request":              {Slug: "leads", Kind: audience.KindFixed},
 	} {
-		_, err := w.PutAudience(t.Context(), w.call, in)
-		wantFault(t, err, code)
+		wantFault(t, errorOf(w.PutAudience(t.Context(), w.call, in)), code)
 	}
 	if n := len(w.audiences()); n != before || len(w.records("ana")) != 0 {
 		t.Errorf("%d events, %d of ana", n-before, len(w.records("ana")))
@@ -147,8 +146,7 @@ func TestAudiences_SameSlugInTwoProjects(t *testing.T) {
 	_, err := neighbour.Ingest(t.Context(), neighbour.call, text("a", "x", to("leads")), "")
 	wantFault(t, err, "audience-unknown")
 	wantFault(t, neighbour.DeleteAudience(t.Context(), neighbour.call, "leads"), "not-found")
-	_, err = neighbour.RecomputeAudience(t.Context(), neighbour.call, "leads")
-	wantFault(t, err, "not-found")
+	wantFault(t, errorOf(neighbour.RecomputeAudience(t.Context(), neighbour.call, "leads")), "not-found")
 	if other := neighbour.put(fixedOf("leads")); !other.Created || other.ID == r.ID {
 		t.Errorf("%+v, the neighbour's is %s", other, r.ID)
 	}
@@ -165,9 +163,7 @@ func TestPutAudience_ReusedSlug(t *testing.T) {
 	w.ingest(text("a", "x", to("leads")), "")
 	seen.take()
 	runtest.Must(t, w.DeleteAudience(t.Context(), w.call, "leads"))
-	if got := seen.take(); !slices.Equal(got, []string{"directory"}) {
-		t.Errorf("the deletion waited for %v", got)
-	}
+	seen.want(t, "the deletion", "directory")
 	wantFault(t, w.DeleteAudience(t.Context(), w.call, "leads"), "not-found")
 	_, err := w.Ingest(t.Context(), w.call, text("b", "x", to("leads")), "")
 	if f := wantFault(t, err, "audience-unknown"); f.Data["audience"] != "leads" {
@@ -378,13 +374,9 @@ func TestIngest_RepeatedKeyOfAMove(t *testing.T) {
 	runtest.Must(t, w.DeleteAudience(t.Context(), w.call, "leads"))
 	seen.take()
 	w.ingest(text("a", "x", to("leads")), "k1")
-	if got := seen.take(); !slices.Equal(got, []string{"datapoints", "recallindex"}) {
-		t.Errorf("waited for %v", got)
-	}
+	seen.want(t, "the move", "datapoints", "recallindex")
 	runtest.Must(t, errorOf(w.IngestBatch(t.Context(), w.call, batch, "k2")))
-	if got := seen.take(); !slices.Equal(got, []string{"datapoints"}) {
-		t.Errorf("the batch waited for %v", got)
-	}
+	seen.want(t, "the batch", "datapoints")
 }
 
 func TestIngestBatch_UnknownAudience(t *testing.T) {
@@ -410,17 +402,12 @@ func TestAudiences_AnswerAfterTheRecount(t *testing.T) {
 	in := ruleOf("blue", audience.Condition{Trait: "team", Operator: audience.Is, Values: []string{"blue"}})
 	made := w.put(in)
 	want := []string{"directory", "directory recount " + made.ID.String()}
-	if got := waited.take(); !slices.Equal(got, want) {
-		t.Errorf("the put waited for %q, want %q", got, want)
-	}
+	waited.want(t, "the put", want...)
 	runtest.Must(t, errorOf(w.RecomputeAudience(t.Context(), w.call, "blue")))
-	if got := waited.take(); !slices.Equal(got, want) {
-		t.Errorf("the recompute waited for %q, want %q", got, want)
-	}
+	waited.want(t, "the recompute", want...)
 	waited.late = errors.New("late")
-	_, err := w.PutAudience(t.Context(), w.call, in)
-	wantFault(t, err, fault.CodeServiceUnavailable)
-	if f, _ := errors.AsType[*fault.Error](err); f == nil || f.Data["committed"] != true {
-		t.Errorf("a put whose recount is late: %v, want one that is committed", err)
+	f := wantFault(t, errorOf(w.PutAudience(t.Context(), w.call, in)), fault.CodeServiceUnavailable)
+	if f.Data["committed"] != true {
+		t.Errorf("a put whose recount is late: %v, want one that is committed", f)
 	}
 }

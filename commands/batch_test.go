@@ -172,6 +172,13 @@ type dying struct {
 	left atomic.Int64
 }
 
+// dying is another process on the same log, whose store takes a number of writes and no more.
+func (w *fixture) dying(t *testing.T, writes int64) *fixture {
+	d := &dying{Store: w.store}
+	d.left.Store(writes)
+	return fixtureOver(t, d)
+}
+
 var errKilled = errors.New("killed")
 
 func (d *dying) Append(
@@ -205,9 +212,7 @@ func TestIngestBatch_CrashAfterEachAppend(t *testing.T) {
 			w := newFixture(t)
 			w.ingest(text("a", "old"), "")
 			w.ingest(text("b", "two"), "")
-			d := &dying{Store: w.store}
-			d.left.Store(survived)
-			victim := fixtureOver(t, d)
+			victim := w.dying(t, survived)
 			items := []ingest.DataPoint{text("a", "new"), text("b", "two"), text("c", "three", with(`{"k":1}`))}
 			_, err := victim.IngestBatch(t.Context(), victim.call, items, "key")
 			if survived < 6 && err == nil { // stage, commit, three items, outcomes
@@ -247,9 +252,7 @@ func TestIngestBatch_CrashAfterEachAppend(t *testing.T) {
 func TestIngestBatch_DeletionBeforeFanOut(t *testing.T) {
 	w := newFixture(t)
 	w.ingest(text("a", "old"), "")
-	d := &dying{Store: w.store}
-	d.left.Store(2) // stage and commit
-	victim := fixtureOver(t, d)
+	victim := w.dying(t, 2) // stage and commit
 	items := []ingest.DataPoint{text("a", "new"), text("b", "two")}
 	if _, err := victim.IngestBatch(t.Context(), victim.call, items, "key"); err == nil {
 		t.Fatal("answered without a fan-out")

@@ -51,6 +51,14 @@ func (w *fixture) bulks() []uuid.UUID {
 	return ids
 }
 
+// commitBulk makes a bulk write that is staged and committed by a process that dies then.
+func (w *fixture) commitBulk(t *testing.T, call engine.Call, pairs ...any) {
+	t.Helper()
+	if _, err := w.dying(t, 2).BulkIdentities(t.Context(), call, rows(pairs...)); err == nil {
+		t.Fatal("the write succeeded without the store")
+	}
+}
+
 func (w *fixture) resume(id uuid.UUID) {
 	w.t.Helper()
 	err := identities.ResumeBulk(w.t.Context(), w.log, logDirectory{w.log}, noWait{}, id, w.call.ReceivedAt)
@@ -139,18 +147,11 @@ func (m *moving) OpenBulks(ctx context.Context, project auth.Project, ids []uuid
 func TestBulkIdentities_RecordChangesBeforeCommit(t *testing.T) {
 	w := newFixture(t)
 	w.putIdentity(w.call, "bo", traits{"old": "yes"})
-	dead := func(left int64) *fixture {
-		d := &dying{Store: w.store}
-		d.left.Store(left)
-		return fixtureOver(t, d)
-	}
 	for name, between := range map[string]func(){
 		"put":    func() { w.putIdentity(w.later(1), "bo", traits{"b": "1"}) },
 		"create": func() { w.putIdentity(w.later(1), "ana", traits{"b": "1"}) },
 		"bulk that is not fanned out": func() {
-			if _, err := dead(2).BulkIdentities(t.Context(), w.later(1), rows("bo", traits{"b": "1"})); err == nil {
-				t.Fatal("the write succeeded without the store")
-			}
+			w.commitBulk(t, w.later(1), "bo", traits{"b": "1"})
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -188,9 +189,7 @@ func TestBulkIdentities_CrashAfterEachAppend(t *testing.T) {
 				for _, name := range []string{"put", "patched", "gone", "again", "left"} {
 					w.putIdentity(w.call, name, traits{"old": name, "kept": "no"})
 				}
-				d := &dying{Store: w.store}
-				d.left.Store(survived)
-				victim := fixtureOver(t, d)
+				victim := w.dying(t, survived)
 				var list []identity.Row
 				names := []string{"put", "patched", "gone", "again", "left", "new", "new patched"}
 				for _, name := range names {
@@ -281,11 +280,7 @@ func (blind) OpenBulks(context.Context, auth.Project, []uuid.UUID) ([]uuid.UUID,
 // If its rows are lost, a bulk write ends with the rows that are stored, and blocks no other write.
 func TestBulkIdentities_RowsAreLost(t *testing.T) {
 	w := newFixture(t)
-	d := &dying{Store: w.store}
-	d.left.Store(2)
-	if _, err := fixtureOver(t, d).BulkIdentities(t.Context(), w.call, rows("ana", nil, "bo", nil)); err == nil {
-		t.Fatal("the write succeeded without the store")
-	}
+	w.commitBulk(t, w.call, "ana", nil, "bo", nil)
 	id := w.bulks()[0]
 	facts, err := w.log.ReadFrom(t.Context(), stream.Name(stream.Bulk, id), 0)
 	runtest.Must(t, err)
@@ -537,11 +532,7 @@ func TestBulkIdentities_FannedOutAfterALaterDecision(t *testing.T) {
 	for _, removed := range []bool{false, true} {
 		t.Run(fmt.Sprintf("removed %t", removed), func(t *testing.T) {
 			w := newFixture(t)
-			d := &dying{Store: w.store}
-			d.left.Store(2) // the stage and the commit
-			if _, err := fixtureOver(t, d).BulkIdentities(t.Context(), w.later(1), rows("ana", traits{"n": "1"}, "bo", nil)); err == nil {
-				t.Fatal("the write succeeded without the store")
-			}
+			w.commitBulk(t, w.later(1), "ana", traits{"n": "1"}, "bo", nil)
 			first, created := w.bulks()[0], w.later(1).ReceivedAt
 			over := func(store eventstore.Store) *commands.Service {
 				one := fixtureOver(t, store)

@@ -39,8 +39,7 @@ func TestDeleteDataPoints_AllOrNone(t *testing.T) {
 	wantTypes(t, w.types("a"), accepted, deleted)
 	wantTypes(t, w.types("b"), accepted, deleted)
 	wantTypes(t, w.types("c"), accepted)
-	_, err = w.DeleteDataPoints(t.Context(), w.call, []string{"a"})
-	wantFault(t, err, fault.CodeDataPointNotFound)
+	wantFault(t, errorOf(w.DeleteDataPoints(t.Context(), w.call, []string{"a"})), fault.CodeDataPointNotFound)
 }
 
 func TestDelete_OtherProject(t *testing.T) {
@@ -48,8 +47,7 @@ func TestDelete_OtherProject(t *testing.T) {
 	mine := w.ingest(text("a", "text"), "")
 	neighbour := w.call
 	neighbour.Principal.Project.ID, neighbour.Principal.Project.Namespace = uuid.New(), uuid.New()
-	_, err := w.DeleteDataPoints(t.Context(), neighbour, []string{"a"})
-	wantFault(t, err, fault.CodeDataPointNotFound)
+	wantFault(t, errorOf(w.DeleteDataPoints(t.Context(), neighbour, []string{"a"})), fault.CodeDataPointNotFound)
 	wantFault(t, w.DeleteSend(t.Context(), neighbour, mine.IngestionID), fault.CodeNotFound)
 	wantFault(t, w.Retry(t.Context(), neighbour, mine.IngestionID), fault.CodeNotFound)
 	wantTypes(t, w.types("a"), accepted)
@@ -76,9 +74,7 @@ func TestDeleteDataPoints_CrashAfterEachAppend(t *testing.T) {
 			w := newFixture(t)
 			w.ingest(text("a", "one"), "")
 			w.ingest(text("b", "two"), "")
-			d := &dying{Store: w.store}
-			d.left.Store(survived)
-			victim := fixtureOver(t, d)
+			victim := w.dying(t, survived)
 			_, err := victim.DeleteDataPoints(t.Context(), victim.call, []string{"a", "b"})
 			if survived < 4 && err == nil { // commit, two data points, the end
 				t.Fatalf("answered after %d appends", survived)
@@ -235,9 +231,7 @@ func TestRetry_DeletedSend(t *testing.T) {
 // it.
 func TestErasure_StageLeftByACrash(t *testing.T) {
 	w := newRegistered(t)
-	d := &dying{Store: w.store}
-	d.left.Store(5) // stage, commit, two items, outcomes: all but the stage's end
-	victim := fixtureOver(t, d)
+	victim := w.dying(t, 5) // stage, commit, two items, outcomes: all but the stage's end
 	batch, err := victim.IngestBatch(t.Context(), victim.call, []ingest.DataPoint{text("a", "one"), text("b", "two")},
 		"")
 	runtest.Must(t, err)

@@ -305,6 +305,14 @@ func (w *waits) take() (names []string) {
 	return names
 }
 
+// want checks what an answer waited for since the last take.
+func (w *waits) want(t *testing.T, what string, names ...string) {
+	t.Helper()
+	if got := w.take(); !slices.Equal(got, names) {
+		t.Errorf("%s waited for %q, want %q", what, got, names)
+	}
+}
+
 func fixedOf(slug string, names ...string) identities.AudiencePut {
 	return identities.AudiencePut{Slug: slug, Kind: audience.KindFixed, Identities: append([]string{}, names...)}
 }

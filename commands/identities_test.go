@@ -137,8 +137,7 @@ func TestPatchIdentity_LimitsOfTheResult(t *testing.T) {
 		t.Error(err)
 	}
 	w.putIdentity(w.call, "bo", big(250))
-	_, err = w.PatchIdentity(t.Context(), w.later(3), "bo", big(270), nil)
-	wantFault(t, err, fault.CodeTraitsInvalid)
+	wantFault(t, errorOf(w.PatchIdentity(t.Context(), w.later(3), "bo", big(270), nil)), fault.CodeTraitsInvalid)
 	if _, err := w.PutIdentity(t.Context(), w.later(4), "bo", big(270)); err == nil {
 		t.Error("a put takes more than the limit")
 	}
@@ -206,9 +205,7 @@ func TestDeleteIdentity_TruncatesTheStream(t *testing.T) {
 func TestRecordCleared_LaterRecordExists(t *testing.T) {
 	w := newRegistered(t)
 	w.putIdentity(w.call, "ana", traits{"a": "1"})
-	d := &dying{Store: w.store}
-	d.left.Store(1)
-	if err := fixtureOver(t, d).DeleteIdentity(t.Context(), w.later(1), "ana"); err != nil {
+	if err := w.dying(t, 1).DeleteIdentity(t.Context(), w.later(1), "ana"); err != nil {
 		t.Fatal(err) // the removal succeeds even if the erasure of its text fails
 	}
 	wantTypes(t, w.identityTypes("ana"), "identity.traits-replaced.v1", "identity.removed.v1")

@@ -205,15 +205,12 @@ func TestIngest_DeletedID(t *testing.T) {
 	w := fixtureOver(t, eventstoretest.NewMemory()) // where a stream is ended without its records
 	w.ingest(text("s", "one"), "")
 	runtest.Must(t, errorOf(w.DeleteDataPoints(t.Context(), w.call, []string{"s"})))
-	_, err := w.Ingest(t.Context(), w.call, text("s", "two"), "")
-	wantFault(t, err, fault.CodeDataPointDeleted)
+	wantFault(t, errorOf(w.Ingest(t.Context(), w.call, text("s", "two"), "")), fault.CodeDataPointDeleted)
 	// It is still refused after its streams are erased.
 	name := stream.Name(stream.DataPoint, stream.DataPointID(w.call.Principal.Project.Namespace, "s"))
 	runtest.Must(t, errorOf(w.store.Tombstone(t.Context(), name, 1)))
-	_, err = w.Ingest(t.Context(), w.call, text("s", "two"), "")
-	wantFault(t, err, fault.CodeDataPointDeleted)
-	_, err = w.DeleteDataPoints(t.Context(), w.call, []string{"s"})
-	wantFault(t, err, fault.CodeDataPointNotFound)
+	wantFault(t, errorOf(w.Ingest(t.Context(), w.call, text("s", "two"), "")), fault.CodeDataPointDeleted)
+	wantFault(t, errorOf(w.DeleteDataPoints(t.Context(), w.call, []string{"s"})), fault.CodeDataPointNotFound)
 }
 
 func race(n int, work func(i int)) {

@@ -375,8 +375,7 @@ func TestCap_UnchangedBatchRacesWithAChange(t *testing.T) {
 			if again := w.batch(changed, ""); again.Unchanged == nil {
 				t.Errorf("what was sent last is not unchanged: %+v", again)
 			}
-			_, err = w.IngestBatch(t.Context(), w.call, old, "")
-			wantFault(t, err, fault.CodeProjectCapReached)
+			wantFault(t, errorOf(w.IngestBatch(t.Context(), w.call, old, "")), fault.CodeProjectCapReached)
 		})
 	}
 }

@@ -8,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
 
 	"github.com/annals-project/annals/commands/engine"
@@ -110,8 +109,7 @@ func TestOffer_ShowsNothingOfOthers(t *testing.T) {
 		t.Errorf("two organizations have the same hash of an address: %v", recipients)
 	}
 	wantFault(t, w.EndOffer(t.Context(), w.call, w.org("Annals"), other, organization.Withdrawn), "not-found")
-	_, err := w.AcceptOffer(t.Context(), w.call, w.org("Annals"), other, "new@acme.example")
-	wantFault(t, err, "not-found")
+	wantFault(t, errorOf(w.AcceptOffer(t.Context(), w.call, w.org("Annals"), other, "new@acme.example")), "not-found")
 	wantTypes(t, typesOf(w.eventsOf("Acme")), append(before, "organization.member-offered.v1")...)
 }
 
@@ -163,8 +161,7 @@ func TestOffer_ToAnAddressOfAnotherForm(t *testing.T) {
 	w := peopled(t)
 	const kim, kelvin = "kim@acme.example", "\u212aim@acme.example"
 	id := w.offer("Annals", kim, organization.Member)
-	_, err := w.AcceptOffer(t.Context(), w.call, w.org("Annals"), id, kelvin)
-	wantFault(t, err, "not-found")
+	wantFault(t, errorOf(w.AcceptOffer(t.Context(), w.call, w.org("Annals"), id, kelvin)), "not-found")
 	mine, err := w.AddressName("KIM@acme.example")
 	runtest.Must(t, err)
 	if theirs, err := w.AddressName(kelvin); err != nil || theirs == mine {
@@ -180,12 +177,9 @@ func TestOffer_Again(t *testing.T) {
 	if got := w.offers(); len(got) != 1 || got[0].ID != next {
 		t.Errorf("the streams of offers %v are left, want %s", got, next)
 	}
-	_, err := w.AcceptOffer(t.Context(), w.call, w.org("Annals"), first, anas)
-	wantFault(t, err, "not-found")
+	wantFault(t, errorOf(w.AcceptOffer(t.Context(), w.call, w.org("Annals"), first, anas)), "not-found")
 	runtest.Must(t, errorOf(w.AcceptOffer(t.Context(), w.call, w.org("Annals"), next, anas)))
-	if diff := cmp.Diff([]string{anas + " admin"}, w.members("Annals")); diff != "" {
-		t.Errorf("members (-want +got):\n%s", diff)
-	}
+	w.wantMembers("Annals", anas+" admin")
 }
 
 // The process dies before each write in turn. The finisher leaves the address of an offer only while that is open, and
@@ -214,9 +208,7 @@ func TestOffer_CrashAfterEachAppend(t *testing.T) {
 			t.Run(fmt.Sprintf("%s after %d appends", name, survived), func(t *testing.T) {
 				w := peopled(t)
 				c.prepare(w)
-				d := &dying{Store: w.store}
-				d.left.Store(survived)
-				victim := fixtureOver(t, d)
+				victim := w.dying(t, survived)
 				victim.at(w.call.ReceivedAt)
 				answered := c.act(w, victim) == nil
 				if got := w.members("Annals"); answered && !slices.Equal(got, c.want) {
@@ -229,9 +221,7 @@ func TestOffer_CrashAfterEachAppend(t *testing.T) {
 					}
 				}
 				w.settleOffers(w.call.ReceivedAt.Add(2 * time.Minute))
-				if got := w.members("Annals"); !slices.Equal(got, c.want) {
-					t.Errorf("members are %v, want %v", got, c.want)
-				}
+				w.wantMembers("Annals", c.want...)
 				w.settleOffers(w.call.ReceivedAt.Add(offerLife))
 				if got := w.offers(); len(got) > 0 {
 					t.Errorf("the streams of offers %v are left", got)

@@ -159,8 +159,7 @@ func TestCreateOrganization(t *testing.T) {
 		"an address that is": {Name: "Other", Plan: metering.Flex, OwnerEmail: "ana"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := w.CreateOrganization(t.Context(), w.call, in)
-			wantFault(t, err, "invalid-request")
+			wantFault(t, errorOf(w.CreateOrganization(t.Context(), w.call, in)), "invalid-request")
 		})
 	}
 	state := w.registry()
@@ -334,14 +333,12 @@ func TestSetPlan_ExcludesEarlierCharges(t *testing.T) {
 	}
 	w.setPlan(metering.SelfHosted)
 	wantTypes(t, typesOf(w.eventsOf("Annals")), planSet, keySet, prepared, planSet, granted, planSet, planSet)
-	_, err := w.SetPlan(t.Context(), w.call, "", "gold")
-	wantFault(t, err, "invalid-request")
+	wantFault(t, errorOf(w.SetPlan(t.Context(), w.call, "", "gold")), "invalid-request")
 }
 
 func TestGrantCredits_TakesBackAtMostWhatIsLeft(t *testing.T) {
 	w, a := metered(t)
-	_, err := w.GrantCredits(t.Context(), w.call, "", 10)
-	wantFault(t, err, "invalid-request") // the plan is not metered
+	wantFault(t, errorOf(w.GrantCredits(t.Context(), w.call, "", 10)), "invalid-request") // the plan is not metered
 	w.setPlan(metering.Flex)
 	for _, c := range []struct {
 		name          string
@@ -366,8 +363,7 @@ func TestGrantCredits_TakesBackAtMostWhatIsLeft(t *testing.T) {
 	}
 	before := len(w.eventsOf("Annals"))
 	for _, tenths := range []int64{0, 1e15 + 1, -1e15 - 1} {
-		_, err := w.GrantCredits(t.Context(), w.call, "", tenths)
-		wantFault(t, err, "invalid-request")
+		wantFault(t, errorOf(w.GrantCredits(t.Context(), w.call, "", tenths)), "invalid-request")
 	}
 	if after := len(w.eventsOf("Annals")); after != before {
 		t.Errorf("%d events were written", after-before)
@@ -420,8 +416,7 @@ func TestSetSpendCap(t *testing.T) {
 	const spendCapSet = "organization.spend-cap-set.v1"
 	wantTypes(t, typesOf(w.eventsOf("Annals"))[3:], spendCapSet, spendCapSet, spendCapSet)
 	for _, c := range []*int64{number(-1), number(1e15 + 1)} {
-		_, err := w.SetSpendCap(t.Context(), w.call, "", c)
-		wantFault(t, err, "invalid-request")
+		wantFault(t, errorOf(w.SetSpendCap(t.Context(), w.call, "", c)), "invalid-request")
 	}
 }
 
@@ -494,15 +489,13 @@ func TestSetSpendCap_OrganizationByNameOrID(t *testing.T) {
 			t.Errorf("%s: %+v, %v", org, got, err)
 		}
 	}
-	_, err = w.SetSpendCap(t.Context(), w.call, "", nil)
-	f := wantFault(t, err, "invalid-request")
+	f := wantFault(t, errorOf(w.SetSpendCap(t.Context(), w.call, "", nil)), "invalid-request")
 	for _, name := range []string{"Annals (", "Acme (" + other.ID.String()} {
 		if !contains(f.Msg, name) {
 			t.Errorf("%q does not name %s", f.Msg, name)
 		}
 	}
-	_, err = w.SetSpendCap(t.Context(), w.call, "none such", nil)
-	wantFault(t, err, "not-found")
+	wantFault(t, errorOf(w.SetSpendCap(t.Context(), w.call, "none such", nil)), "not-found")
 }
 
 // An organization is prepared only after the projections have applied its parts. A start with late

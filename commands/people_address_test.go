@@ -28,9 +28,7 @@ func TestChangeAddress_OfAMember(t *testing.T) {
 	id := w.add("Annals", anas, organization.Owner)
 	for _, email := range []string{newer, newer, "Ana@New.example", newer} {
 		runtest.Must(t, w.ChangeAddress(t.Context(), w.call, id, email))
-		if got := w.members("Annals"); !slices.Equal(got, []string{email + " owner"}) {
-			t.Errorf("members %v, want %s", got, email)
-		}
+		w.wantMembers("Annals", email+" owner")
 	}
 	for email, want := range map[string]bool{anas: false, newer: true} {
 		if got, found, err := w.FindPerson(t.Context(), email); err != nil || found != want || found && got != id {
@@ -56,9 +54,7 @@ func TestChangeAddress_BackAndForth(t *testing.T) {
 		runtest.Must(t, w.ChangeAddress(t.Context(), w.call, id, email))
 	}
 	w.settle(w.call.ReceivedAt.Add(time.Hour))
-	if got := w.members("Annals"); !slices.Equal(got, []string{anas + " owner"}) {
-		t.Errorf("members %v", got)
-	}
+	w.wantMembers("Annals", anas+" owner")
 }
 
 func TestChangeAddress_Faults(t *testing.T) {
@@ -150,9 +146,7 @@ func TestPeople_CrashAfterEachAppend(t *testing.T) {
 			t.Run(fmt.Sprintf("%s after %d appends", name, survived), func(t *testing.T) {
 				w := peopled(t)
 				c.prepare(w)
-				d := &dying{Store: w.store}
-				d.left.Store(survived)
-				victim := fixtureOver(t, d)
+				victim := w.dying(t, survived)
 				later := w.call.ReceivedAt.Add(2 * time.Hour)
 				for _, f := range []*fixture{w, victim} {
 					f.at(later)
@@ -260,9 +254,7 @@ func TestPeople_AdditionWhileTheLastMembershipEnds(t *testing.T) {
 				}
 				w.settle(later.Add(time.Hour))
 				want := []string{anas + " member", "bo@acme.example owner"}
-				if got := w.members("Acme"); !slices.Equal(got, want) {
-					t.Errorf("members %v, want %v", got, want)
-				}
+				w.wantMembers("Acme", want...)
 			})
 		}
 	}

@@ -11,7 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
 
 	"github.com/annals-project/annals/commands/people"
@@ -44,9 +43,7 @@ func TestAddMember_OnePersonForAnAddress(t *testing.T) {
 	if got, found, err := w.FindPerson(t.Context(), "nobody@acme.example"); err != nil || found {
 		t.Errorf("found %s, %v, %v", got, found, err)
 	}
-	if diff := cmp.Diff([]string{anas + " owner", "bo@acme.example owner"}, w.members("Acme")); diff != "" {
-		t.Errorf("members of Acme (-want +got):\n%s", diff)
-	}
+	w.wantMembers("Acme", anas+" owner", "bo@acme.example owner")
 	if other := w.add("Acme", "ana+a@acme.example", organization.Member); other == id {
 		t.Error("another address is of the same person")
 	}
@@ -90,9 +87,7 @@ func TestMembers_Faults(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) { _ = wantFault(t, c.err, c.code) })
 	}
-	if diff := cmp.Diff([]string{anas + " owner", "cy@acme.example member"}, w.members("Annals")); diff != "" {
-		t.Errorf("members (-want +got):\n%s", diff)
-	}
+	w.wantMembers("Annals", anas+" owner", "cy@acme.example member")
 }
 
 // What a member may do in a project is an event of the person who sets it.
@@ -195,8 +190,7 @@ func TestRemovePerson_WhileAJoinMayBeUnderWay(t *testing.T) {
 	if got := append(w.members("Annals"), w.emailOf(id)); !slices.Equal(got, []string{"removed"}) {
 		t.Errorf("members and person %v", got)
 	}
-	_, err := w.RegisterPerson(t.Context(), w.call, anas)
-	wantFault(t, err, "service-unavailable")
+	wantFault(t, errorOf(w.RegisterPerson(t.Context(), w.call, anas)), "service-unavailable")
 	w.at(w.call.ReceivedAt.Add(time.Minute))
 	if again := w.add("Annals", anas, organization.Member); again == id || w.emailOf(id) != "erased" {
 		t.Errorf("%s is %q, and now %s", id, w.emailOf(id), again)
@@ -206,9 +200,7 @@ func TestRemovePerson_WhileAJoinMayBeUnderWay(t *testing.T) {
 // The owner asks for erasure before the organization is prepared, and stays out of it.
 func TestRemovePerson_OwnerOfAnUnpreparedOrganization(t *testing.T) {
 	w := peopled(t)
-	d := &dying{Store: w.store}
-	d.left.Store(3) // the claim, the person, the registry
-	victim := fixtureOver(t, d)
+	victim := w.dying(t, 3) // the claim, the person, the registry
 	victim.at(w.call.ReceivedAt)
 	if _, err := victim.CreateOrganization(t.Context(), w.call,
 		tenancy.NewOrganization{Name: "Late", Plan: metering.Flex, OwnerEmail: anas}); err == nil {
@@ -358,6 +350,13 @@ func (w *fixture) members(org string) []string {
 	}
 	slices.Sort(list)
 	return list
+}
+
+func (w *fixture) wantMembers(org string, want ...string) {
+	w.t.Helper()
+	if got := w.members(org); !slices.Equal(got, want) {
+		w.t.Errorf("members of %s are %v, want %v", org, got, want)
+	}
 }
 
 func (w *fixture) emailOf(id uuid.UUID) string {

@@ -42,8 +42,7 @@ func TestSetArchived(t *testing.T) {
 		}
 	}
 	wantTypes(t, w.projectTypes("default"), "project.key-created.v1", "project.archived.v1", "project.unarchived.v1")
-	_, err := w.SetArchived(t.Context(), w.call, "", "none-such", true)
-	wantFault(t, err, "not-found")
+	wantFault(t, errorOf(w.SetArchived(t.Context(), w.call, "", "none-such", true)), "not-found")
 }
 
 func TestSetCaps(t *testing.T) {
@@ -72,8 +71,7 @@ func TestSetCaps(t *testing.T) {
 	wantTypes(t, w.projectTypes("default"), "project.key-created.v1", capsSet, capsSet, capsSet, capsSet)
 	negative, huge := number(-1), number(1e15+1)
 	for _, set := range []tenancy.Caps{ingestion(negative), credit(negative), ingestion(huge), credit(huge)} {
-		_, err := w.SetCaps(t.Context(), w.call, "", "default", set)
-		wantFault(t, err, "invalid-request")
+		wantFault(t, errorOf(w.SetCaps(t.Context(), w.call, "", "default", set)), "invalid-request")
 	}
 }
 
@@ -82,9 +80,8 @@ func TestSetCaps_ProjectOfAnotherOrganization(t *testing.T) {
 	acme := tenancy.NewOrganization{Name: "Acme", Plan: metering.Flex}
 	runtest.Must(t, errorOf(w.CreateOrganization(t.Context(), w.call, acme)))
 	before := w.projectTypes("default")
-	_, err := w.SetArchived(t.Context(), w.call, "Acme", "default", true)
-	wantFault(t, err, "not-found")
-	_, err = w.SetCaps(t.Context(), w.call, "Acme", "default", tenancy.Caps{SetIngestion: true})
+	wantFault(t, errorOf(w.SetArchived(t.Context(), w.call, "Acme", "default", true)), "not-found")
+	_, err := w.SetCaps(t.Context(), w.call, "Acme", "default", tenancy.Caps{SetIngestion: true})
 	wantFault(t, err, "not-found")
 	wantTypes(t, w.projectTypes("default"), before...)
 }
@@ -100,8 +97,7 @@ func TestCreateProject_LimitOfThePlan(t *testing.T) {
 	if _, err := w.SetArchived(t.Context(), w.call, "", "more", true); err != nil {
 		t.Fatal(err) // an archived project counts
 	}
-	_, err := w.CreateProject(t.Context(), w.call, "More")
-	f := wantFault(t, err, "project-limit-reached")
+	f := wantFault(t, errorOf(w.CreateProject(t.Context(), w.call, "More")), "project-limit-reached")
 	if diff := cmp.Diff(map[string]any{"limit": 3, "projects": 3}, f.Data); diff != "" {
 		t.Error(diff)
 	}
@@ -124,8 +120,7 @@ func TestCreateProject_LimitOfThePlan(t *testing.T) {
 		}
 	}
 	w.setPlan(metering.Flex)
-	_, err = w.CreateProject(t.Context(), w.call, "More")
-	wantFault(t, err, "project-limit-reached")
+	wantFault(t, errorOf(w.CreateProject(t.Context(), w.call, "More")), "project-limit-reached")
 }
 
 // Two processes create projects concurrently. Together they create exactly as many as the plan has.
@@ -192,8 +187,7 @@ func TestVault_KeyIsStoredUntilRevoked(t *testing.T) {
 	}
 	v.fails = errors.New("no answer")
 	before := w.projectTypes("default")
-	_, err = w.CreateKey(t.Context(), w.call, "default", "app")
-	wantFault(t, err, "service-unavailable")
+	wantFault(t, errorOf(w.CreateKey(t.Context(), w.call, "default", "app")), "service-unavailable")
 	wantTypes(t, w.projectTypes("default"), before...)
 	// A key is revoked even if the vault fails: a later start deletes its clear value.
 	if err := w.RevokeKey(t.Context(), w.call, "default", key.ID); err != nil {

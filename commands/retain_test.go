@@ -59,9 +59,7 @@ func TestRetainFacts_DataPointSentManyTimes(t *testing.T) {
 	keep := func(on *fixture) error {
 		return on.eraser().RetainFacts(t.Context(), r.OperationID, []uuid.UUID{dataPoint})
 	}
-	d := &dying{Store: w.store}
-	d.left.Store(1)
-	if err := keep(fixtureOver(t, d)); err == nil {
+	if err := keep(w.dying(t, 1)); err == nil {
 		t.Fatal("a crash after the first part goes unnoticed")
 	}
 	counted := &widest{Store: w.store}
@@ -147,9 +145,7 @@ func TestRetainFacts_ManyMemories(t *testing.T) {
 	keep := func(on *fixture) error {
 		return on.eraser().RetainFacts(t.Context(), r.OperationID, []uuid.UUID{dataPoint})
 	}
-	d := &dying{Store: w.store}
-	d.left.Store(2)
-	if err := keep(fixtureOver(t, d)); err == nil {
+	if err := keep(w.dying(t, 2)); err == nil {
 		t.Fatal("a crash after two parts goes unnoticed")
 	}
 	runtest.Must(t, keep(fixtureOver(t, w.store)))

@@ -55,13 +55,11 @@ func TestCreateWebhook_TwentyAProject(t *testing.T) {
 		}
 	}
 	before := w.projectTypes("default")
-	_, err := w.CreateWebhook(t.Context(), w.call, anyText)
-	wantFault(t, err, "invalid-request")
+	wantFault(t, errorOf(w.CreateWebhook(t.Context(), w.call, anyText)), "invalid-request")
 	wantTypes(t, w.projectTypes("default"), before...)
 	runtest.Must(t, w.DeleteWebhook(t.Context(), w.call, first.ID))
 	w.createWebhook(anyText)
-	_, err = w.CreateWebhook(t.Context(), w.call, anyText)
-	wantFault(t, err, "invalid-request")
+	wantFault(t, errorOf(w.CreateWebhook(t.Context(), w.call, anyText)), "invalid-request")
 	if v.kept[first.TokenID] != "" {
 		t.Error("the token of a deleted webhook is kept")
 	}
@@ -82,10 +80,8 @@ func TestWebhook_TokensInTheVault(t *testing.T) {
 	}
 	v.fails = errors.New("no answer")
 	before := w.projectTypes("default")
-	_, err = w.CreateWebhook(t.Context(), w.call, anyText)
-	wantFault(t, err, "service-unavailable")
-	_, err = w.RotateWebhookToken(t.Context(), w.call, made.ID)
-	wantFault(t, err, "service-unavailable")
+	wantFault(t, errorOf(w.CreateWebhook(t.Context(), w.call, anyText)), "service-unavailable")
+	wantFault(t, errorOf(w.RotateWebhookToken(t.Context(), w.call, made.ID)), "service-unavailable")
 	wantTypes(t, w.projectTypes("default"), before...)
 	if err := w.DeleteWebhook(t.Context(), w.call, made.ID); err != nil {
 		t.Error(err)
@@ -104,10 +100,8 @@ func TestWebhook_WrongSettings(t *testing.T) {
 		"a long name":      {webhook.Settings{Name: strings.Repeat("é", limit.WebhookName+1), ContentPath: "$"}, "invalid-request"},
 		"unknown audience": {webhook.Settings{Name: "a", ContentPath: "$", Audience: "none-such"}, "audience-unknown"},
 	} {
-		_, err := w.CreateWebhook(t.Context(), w.call, c.settings)
-		wantFault(t, err, c.code)
-		err = w.ChangeWebhook(t.Context(), w.call, made.ID, c.settings)
-		wantFault(t, err, c.code)
+		wantFault(t, errorOf(w.CreateWebhook(t.Context(), w.call, c.settings)), c.code)
+		wantFault(t, w.ChangeWebhook(t.Context(), w.call, made.ID, c.settings), c.code)
 		if t.Failed() {
 			t.Fatalf("with %s", name)
 		}
@@ -130,8 +124,7 @@ func TestWebhook_Unknown(t *testing.T) {
 		wantFault(t, w.ChangeWebhook(t.Context(), c.call, c.id, anyText), "not-found")
 		wantFault(t, w.SetWebhookPaused(t.Context(), c.call, c.id, true), "not-found")
 		wantFault(t, w.DeleteWebhook(t.Context(), c.call, c.id), "not-found")
-		_, err := w.RotateWebhookToken(t.Context(), c.call, c.id)
-		wantFault(t, err, "not-found")
+		wantFault(t, errorOf(w.RotateWebhookToken(t.Context(), c.call, c.id)), "not-found")
 	}
 	if v.kept[made.TokenID] != made.Token {
 		t.Error("the token is gone")
