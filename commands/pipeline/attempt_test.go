@@ -270,9 +270,7 @@ func TestDerive_ManyMemories(t *testing.T) {
 func TestDerive_ErasedMeanwhile(t *testing.T) {
 	b := newFixture(t, "text")
 	b.attempt()
-	if _, err := b.Journal.Store.Tombstone(t.Context(), stream.Name(stream.Memory, b.item.DataPoint), 1); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, errorOf(b.Journal.Store.Tombstone(t.Context(), stream.Name(stream.Memory, b.item.DataPoint), 1)))
 	b.deleted()
 	b.item.Revision = 2
 	if r := b.attempt(); r.position != 0 || len(b.extractor.asked) != 1 {
@@ -552,8 +550,6 @@ func TestWorker_StalledWithALaterRevisionUntilTheDeletionIsCleaned(t *testing.T)
 	w.deleteAndClean("a")
 	w.ok(worker.derive(t.Context(), leased))
 	name := stream.Name(stream.Memory, leased.DataPoint)
-	if _, _, err := w.store.ReadLast(t.Context(), name); !errors.Is(err, eventstore.ErrDeleted) {
-		t.Errorf("the memory stream of an erased data point: %v, want a tombstone", err)
-	}
+	w.wantEnded(t, name)
 	w.gone(secret)
 }

@@ -111,6 +111,13 @@ func (b *fixture) marks() []uint64 {
 	return marks
 }
 
+func (b *fixture) wantMarks(t *testing.T, when string, want ...uint64) {
+	t.Helper()
+	if got := b.marks(); !slices.Equal(got, want) {
+		t.Errorf("%s: watermarks %v, want %v", when, got, want)
+	}
+}
+
 func sendAt(position eventstore.Position) work.Send {
 	return work.Send{ProjectID: uuid.New(), IngestionID: uuid.New(), Position: position}
 }
@@ -154,9 +161,7 @@ func TestConfirmer_WaitsForTheIndex(t *testing.T) {
 	c.progress[projection.RecallIndex] = 10
 	for range 2 {
 		c.want(streamOf(other), "ingestion.indexed.v1")
-		if diff := cmp.Diff([]uint64{10}, c.b.marks()); diff != "" {
-			t.Errorf("watermarks (-want +got):\n%s", diff)
-		}
+		c.b.wantMarks(t, "the index is back", 10)
 	}
 }
 
@@ -195,9 +200,7 @@ func TestConfirmer_Watermarks(t *testing.T) {
 		if worked := c.mustRound(); worked != step.worked {
 			t.Errorf("%s: worked is %v", step.name, worked)
 		}
-		if diff := cmp.Diff(step.want, b.marks()); diff != "" {
-			t.Errorf("%s: watermarks (-want +got):\n%s", step.name, diff)
-		}
+		b.wantMarks(t, step.name, step.want...)
 	}
 }
 
@@ -210,9 +213,7 @@ func TestConfirmer_WatermarkOfManySends(t *testing.T) {
 	applied := stalled{projection.DataPoints: 1 << 40, projection.Memories: 1 << 40, projection.RecallIndex: 1 << 40}
 	c := newConfirming(b, list, applied)
 	c.mustRound()
-	if diff := cmp.Diff([]uint64{watermarkSize}, b.marks()); diff != "" {
-		t.Errorf("watermarks (-want +got):\n%s", diff)
-	}
+	b.wantMarks(t, "after a round", watermarkSize)
 }
 
 // Two processes read the watermarks of each other, so no watermark is below the one before it.
@@ -226,9 +227,7 @@ func TestConfirmer_TwoProcesses(t *testing.T) {
 	if !one.mustRound() {
 		t.Error("after a conflict it does not look again")
 	}
-	if diff := cmp.Diff([]uint64{20}, b.marks()); diff != "" {
-		t.Errorf("watermarks (-want +got):\n%s", diff)
-	}
+	b.wantMarks(t, "after a conflict", 20)
 	one.mustRound()
 	two.mustRound()
 	two.mustRound()
@@ -257,14 +256,10 @@ func TestConfirmer_DiesAtAWatermark(t *testing.T) {
 		}
 		next := newConfirming(b, listed{}, far)
 		next.mustRound()
-		if diff := cmp.Diff(left, b.marks()); diff != "" {
-			t.Errorf("nothing waits, and watermarks differ:\n%s", diff)
-		}
+		b.wantMarks(t, "nothing waits", left...)
 		next.Sends = listed{waiting: []work.Send{sendAt(20)}}
 		next.mustRound()
-		if diff := cmp.Diff(append(left, 20), b.marks()); diff != "" {
-			t.Errorf("watermarks (-want +got):\n%s", diff)
-		}
+		b.wantMarks(t, "another waits", append(left, 20)...)
 	}
 }
 
@@ -379,9 +374,7 @@ func TestErasedSends_SearchableSince(t *testing.T) {
 	}
 	for _, id := range []string{"halved one", "single", "half one", "whole one"} {
 		name := w.pointName(id)
-		if _, _, err := w.store.ReadLast(t.Context(), name); !errors.Is(err, eventstore.ErrDeleted) {
-			t.Errorf("the stream of %s reads %v", id, err)
-		}
+		w.wantEnded(t, name)
 	}
 	if diff := cmp.Diff(want, w.sendRows()); diff != "" {
 		t.Errorf("the erasure changes sends (-before +after):\n%s", diff)

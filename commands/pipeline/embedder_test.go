@@ -13,6 +13,7 @@ import (
 	"github.com/annals-project/annals/domain/ingestion"
 	"github.com/annals-project/annals/domain/memory"
 	"github.com/annals-project/annals/eventstore"
+	"github.com/annals-project/annals/internal/runtest"
 	"github.com/annals-project/annals/internal/work"
 )
 
@@ -141,9 +142,7 @@ func TestEmbedder_RefusedTexts(t *testing.T) {
 				}
 				return nil
 			}
-			if _, err := e.round(t.Context(), map[uuid.UUID]time.Time{}); err != nil {
-				t.Fatal(err)
-			}
+			runtest.Must(t, errorOf(e.round(t.Context(), map[uuid.UUID]time.Time{})))
 			got := b.history()[2].Event.(*memory.Embedded)
 			if len(got.Vectors) == 0 || got.Vectors[0].Passage != 0 ||
 				got.Vectors[len(got.Vectors)-1].Passage < len(got.Vectors) {
@@ -162,9 +161,7 @@ func TestEmbedder_ManyVectors(t *testing.T) {
 	}
 	b.attempt()
 	e, _ := newEmbedder(b, func([]string) error { return nil })
-	if _, err := e.round(t.Context(), map[uuid.UUID]time.Time{}); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, errorOf(e.round(t.Context(), map[uuid.UUID]time.Time{})))
 	vectors := 0
 	parts := b.history()[2:]
 	for i, f := range parts {

@@ -1,7 +1,6 @@
 package pipeline
 
 import (
-	"errors"
 	"slices"
 	"testing"
 
@@ -101,9 +100,7 @@ func TestEnded_GoesOn(t *testing.T) {
 				t.Errorf("left %+v", done.Left)
 			}
 			for _, of := range []string{stream.DataPoint, stream.Memory} {
-				if _, _, err := w.store.ReadLast(t.Context(), stream.Name(of, point)); !errors.Is(err, eventstore.ErrDeleted) {
-					t.Errorf("stream %s: %v", of, err)
-				}
+				w.wantEnded(t, stream.Name(of, point))
 			}
 			for _, text := range []string{"Zoe", "Ben"} {
 				w.gone(text)

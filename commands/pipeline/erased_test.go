@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -351,9 +350,7 @@ func TestRemovedIdentity_TraitsAreNowhere(t *testing.T) {
 	w.passHead()
 	ever = append(ever, eventstoretest.All(t, w.store, ever[len(ever)-1].Position)...)
 	for _, b := range blobs {
-		if _, _, err := w.store.ReadLast(t.Context(), b.stream); !errors.Is(err, eventstore.ErrDeleted) {
-			t.Errorf("blob %s is not ended: %v", b.stream, err)
-		}
+		w.wantEnded(t, b.stream)
 	}
 	if left, err := w.finisher.Pending(t.Context()); err != nil || left.Identities != 1 || left.FanOuts != 1 {
 		t.Errorf("what waits: %+v, %v", left, err)

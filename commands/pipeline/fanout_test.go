@@ -22,7 +22,6 @@ import (
 	"github.com/annals-project/annals/domain/fault"
 	"github.com/annals-project/annals/domain/memory"
 	"github.com/annals-project/annals/domain/stream"
-	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/eventstore/eventstoretest"
 	"github.com/annals-project/annals/internal/runtest"
 	"github.com/annals-project/annals/internal/work"
@@ -109,9 +108,8 @@ func TestDeleteSend_BatchThatIsNotFannedOut(t *testing.T) {
 				t.Errorf("the send reads %+v", s)
 			}
 			w.gone(secret)
-			var f *fault.Error
-			if _, err := w.write.Ingest(t.Context(), w.call, item("new", "again"), ""); !errors.As(err, &f) ||
-				f.Code != fault.CodeDataPointDeleted {
+			_, err := w.write.Ingest(t.Context(), w.call, item("new", "again"), "")
+			if !isFault(err, fault.CodeDataPointDeleted) {
 				t.Errorf("a deleted id: %v", err)
 			}
 		})
@@ -138,8 +136,7 @@ func TestDeleteDataPoints_ItemsThatAreNotFannedOut(t *testing.T) {
 				t.Fatalf("with an unknown id: %v", err)
 			}
 			w.remove(ids...)
-			if _, err := w.write.DeleteDataPoints(t.Context(), w.call, ids); !errors.As(err, &f) ||
-				f.Code != fault.CodeDataPointNotFound {
+			if _, err := w.write.DeleteDataPoints(t.Context(), w.call, ids); !isFault(err, fault.CodeDataPointNotFound) {
 				t.Errorf("deleted again: %v", err)
 			}
 			w.finish()
@@ -305,15 +302,11 @@ func TestErase_DeletionThatWaitsForAnother(t *testing.T) {
 		item("c", "three"))
 	one, other := w.commitDeletion("a", "b"), w.commitDeletion("b", "c")
 	w.resumeFor(other, "b")
-	if _, err := ingest.ResumeDeletion(t.Context(), w.log, one, at); err != nil {
-		t.Fatal(err)
-	}
+	w.ok(ingest.ResumeDeletion(t.Context(), w.log, one, at))
 	w.passHead()
 	for round := range 3 {
 		var done erasure.Report
-		if _, err := w.finisher.clean(t.Context(), true, &done); err != nil {
-			t.Fatal(err)
-		}
+		w.ok(w.finisher.clean(t.Context(), true, &done))
 		if round == 0 {
 			runtest.Must(t, w.finisher.Eraser.RetainAll(t.Context()))
 		}
@@ -390,9 +383,7 @@ func TestWorker_StalledBeforeItsAttemptUntilTheDeletionIsCleaned(t *testing.T) {
 	w.deleteAndClean("a")
 	w.ok(w.worker("stalled").derive(t.Context(), leased))
 	name := stream.Name(stream.Memory, leased.DataPoint)
-	if _, _, err := w.store.ReadLast(t.Context(), name); !errors.Is(err, eventstore.ErrDeleted) {
-		t.Errorf("the memory stream of an erased data point: %v, want a tombstone", err)
-	}
+	w.wantEnded(t, name)
 	w.gone(secret)
 }
 

@@ -264,9 +264,7 @@ func (w *harness) refused(id string) bool {
 func (w *harness) reservations() (n int) {
 	w.t.Helper()
 	w.passHead()
-	if _, err := w.finisher.dropReservations(w.t.Context()); err != nil {
-		w.t.Fatal(err)
-	}
+	w.ok(w.finisher.dropReservations(w.t.Context()))
 	runtest.Must(w.t, w.db.QueryRow(w.t.Context(), `select count(*) from ops.reservations`).Scan(&n))
 	return n
 }

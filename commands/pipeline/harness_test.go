@@ -2,6 +2,7 @@ package pipeline
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"path/filepath"
 	"strings"
@@ -287,6 +288,14 @@ func (w *harness) sendStatus(id uuid.UUID) datapoints.Status {
 	return s
 }
 
+// wantEnded checks that a stream has a tombstone.
+func (w *harness) wantEnded(t *testing.T, name string) {
+	t.Helper()
+	if _, _, err := w.store.ReadLast(t.Context(), name); !errors.Is(err, eventstore.ErrDeleted) {
+		t.Errorf("stream %s: %v, want a tombstone", name, err)
+	}
+}
+
 // ok ends the test where a command failed.
 func (w *harness) ok(_ any, err error) {
 	w.t.Helper()
@@ -394,3 +403,6 @@ func TestCatchUp_LeftByACrash(t *testing.T) {
 		w.everywhere(word, "index:source")
 	}
 }
+
+// errorOf returns the error of a call.
+func errorOf[T any](_ T, err error) error { return err }

@@ -407,9 +407,7 @@ func TestLeastCosine_Absent(t *testing.T) {
 	sizes := []int{3, 300}
 	if more := os.Getenv(storeVariable); more != "" {
 		var size int
-		if _, err := fmt.Sscan(more, &size); err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, errorOf(fmt.Sscan(more, &size)))
 		sizes = append(sizes, size)
 	}
 	var cosines []float64

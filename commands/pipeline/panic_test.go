@@ -232,9 +232,7 @@ func TestEmbedder_OneDataPointPanics(t *testing.T) {
 	}
 	b.wantTypes("derivation-started", "derived")
 	e.Journal = healthy
-	if _, err := e.round(t.Context(), map[uuid.UUID]time.Time{}); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, errorOf(e.round(t.Context(), map[uuid.UUID]time.Time{})))
 	b.wantTypes("derivation-started", "derived", "embedded")
 	if got := b.history()[2].Event.(*memory.Embedded); len(got.Vectors) != 0 {
 		t.Errorf("vectors %+v", got.Vectors)

@@ -45,15 +45,20 @@ func (w *harness) erase(people *erasure.People, identity string) uuid.UUID {
 	return id
 }
 
+// peopleRound is a round of the erasure of each person.
+func peopleRound(ctx context.Context, f *Finisher) (done erasure.Report) {
+	f.erasePeople(ctx, false, &done)
+	f.purgePeople(ctx, false, &done)
+	return done
+}
+
 // finishPeople takes the steps of a finisher until no erasure of a person is open, or one fails.
 func (w *harness) finishPeople(f *Finisher) error {
 	w.t.Helper()
 	ctx, cancel := context.WithTimeout(w.t.Context(), runtest.Timeout)
 	defer cancel()
 	for ctx.Err() == nil {
-		var done erasure.Report
-		f.erasePeople(ctx, false, &done)
-		f.purgePeople(ctx, false, &done)
+		done := peopleRound(ctx, f)
 		open, err := f.People.Names.Open(ctx)
 		if err = errors.Join(append(done.Errs(), err)...); err != nil || len(open) == 0 {
 			return err
@@ -151,9 +156,7 @@ func TestErasePerson_WhoGoesOnWriting(t *testing.T) {
 	id := w.erase(w.finisher.People, "quokka")
 	for n := range domain.Rounds {
 		w.until("a round is purged", func() bool {
-			var done erasure.Report
-			w.finisher.erasePeople(t.Context(), false, &done)
-			w.finisher.purgePeople(t.Context(), false, &done)
+			done := peopleRound(t.Context(), w.finisher)
 			runtest.Must(t, errors.Join(done.Errs()...))
 			return w.status(id).Phase == domain.Checking
 		})
@@ -177,9 +180,7 @@ func TestErasePerson_WaitsForThePurge(t *testing.T) {
 	w.finisher.Eraser.Tables = failing{}
 	for _, has := range []bool{false, true} {
 		hasIndex = has
-		var done erasure.Report
-		w.finisher.erasePeople(t.Context(), false, &done)
-		w.finisher.purgePeople(t.Context(), false, &done)
+		peopleRound(t.Context(), w.finisher)
 		s := w.status(id)
 		if s.Phase != domain.Purging || s.Uncleaned != 2 || s.Waits || strings.Contains(s.Failure, "no vacuum") != has {
 			t.Errorf("with the index %v: %+v", has, s)
@@ -205,9 +206,7 @@ func TestErasePerson_WaitsForAnotherOperation(t *testing.T) {
 	rest := &copied{Queries: w.queries, all: true}
 	w.finisher.Eraser.Blobs = rest
 	w.until("the disk is purged", func() bool {
-		var done erasure.Report
-		w.finisher.erasePeople(t.Context(), false, &done)
-		w.finisher.purgePeople(t.Context(), false, &done)
+		peopleRound(t.Context(), w.finisher)
 		return w.status(id).Phase == domain.Checking
 	})
 	if s := w.status(id); !s.Waits || s.Uncleaned != 2 {
@@ -287,9 +286,7 @@ func TestErasePerson_OthersGoOn(t *testing.T) {
 	id := w.erase(people, "quokka")
 	people.Commands = refusesBad{people.Commands.(commands.PersonCommands)}
 	w.until("the other one is erased", func() bool {
-		var done erasure.Report
-		w.finisher.erasePeople(t.Context(), false, &done)
-		w.finisher.purgePeople(t.Context(), false, &done)
+		peopleRound(t.Context(), w.finisher)
 		return w.status(id).Phase == domain.Done
 	})
 	for n := range erasures.MaxOfProject {

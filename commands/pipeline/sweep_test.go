@@ -44,9 +44,7 @@ func (w *harness) swept() int {
 	var done erasure.Report
 	w.finisher.erasing.Lock()
 	defer w.finisher.erasing.Unlock()
-	if _, err := w.finisher.sweep(w.t.Context(), true, &done); err != nil {
-		w.t.Fatal(err)
-	}
+	w.ok(w.finisher.sweep(w.t.Context(), true, &done))
 	return done.Blobs
 }
 
@@ -160,8 +158,7 @@ func TestBatch_StageIsLost(t *testing.T) {
 		if s := status(); s.Status != datapoints.StatusProcessing {
 			t.Fatalf("put back: %+v", s)
 		}
-		var f *fault.Error
-		if err := w.write.Retry(t.Context(), w.call, id); !errors.As(err, &f) || f.Code != fault.CodeIngestionNotStopped {
+		if err := w.write.Retry(t.Context(), w.call, id); !isFault(err, fault.CodeIngestionNotStopped) {
 			t.Fatalf("put back twice: %v", err)
 		}
 	}
@@ -181,8 +178,7 @@ func TestBatch_StageIsLost(t *testing.T) {
 		return len(facts)
 	}
 	said := events()
-	var f *fault.Error
-	if err := w.write.Retry(t.Context(), w.call, id); !errors.As(err, &f) || f.Code != fault.CodeIngestionNotStopped {
+	if err := w.write.Retry(t.Context(), w.call, id); !isFault(err, fault.CodeIngestionNotStopped) {
 		t.Errorf("put back once it was deleted: %v", err)
 	}
 	if finish(); events() != said {
