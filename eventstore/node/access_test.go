@@ -17,7 +17,6 @@ import (
 	"github.com/EventStore/EventStore-Client-Go/v4/protos/serverfeatures"
 	"github.com/EventStore/EventStore-Client-Go/v4/protos/shared"
 	"github.com/EventStore/EventStore-Client-Go/v4/protos/streams"
-	"github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -321,9 +320,7 @@ func TestProtocol_NoCredentials(t *testing.T) {
 			if status.Code(err) != codes.PermissionDenied || !strings.HasPrefix(message(err), "Access Denied") {
 				t.Errorf("got %v", err)
 			}
-			if diff := cmp.Diff(denied.Get("exception"), trailer.Get("exception")); diff != "" {
-				t.Error(diff)
-			}
+			same(t, "exception", denied.Get("exception"), trailer.Get("exception"))
 		})
 	}
 	if err := features(t, c.conn); err != nil {
@@ -429,9 +426,7 @@ func TestProtocol_WrongPassword(t *testing.T) {
 			"GetSupportedMethods": func() error { return features(t, c.conn) },
 			"Gossip":              func() error { return members(t, c.conn) },
 		} {
-			if err := call(); status.Code(err) != codes.Unauthenticated {
-				t.Errorf("%s: %s: %v", name, method, err)
-			}
+			wantCode(t, name+": "+method, call(), codes.Unauthenticated)
 		}
 	}
 	if _, found, _, err := s.dial(t).tryRead(ofStream(stream)); found || err != nil {
@@ -454,7 +449,5 @@ func TestProtocol_Features(t *testing.T) {
 	want := map[string][]string{
 		"append": nil, "read": {"position", "events"}, "delete": nil, "tombstone": nil, "batchappend": {"deadline_duration"},
 	}
-	if diff := cmp.Diff(want, listed); diff != "" {
-		t.Error(diff)
-	}
+	same(t, "fields", want, listed)
 }

@@ -44,9 +44,7 @@ func TestAppend_ExpectedRevision(t *testing.T) {
 			c, last := tt.given(t, a)
 			head := lastPosition(c)
 			got := tt.when(c, head, last)
-			if diff := cmp.Diff(tt.want, got, cmp.AllowUnexported(outcome{})); diff != "" {
-				t.Error(diff)
-			}
+			same(t, "outcome", tt.want, got, cmp.AllowUnexported(outcome{}))
 			if moved := lastPosition(c) > head; moved != (tt.want.kind == "written") {
 				t.Errorf("the log moved: %v", moved)
 			}
@@ -186,9 +184,7 @@ func TestAppend_Limit(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	want := metadata.Pairs("exception", "maximum-append-size-exceeded", "maximum-append-size", "1048576")
-	if diff := cmp.Diff(want, exceptionTrailers(call.Trailer())); diff != "" {
-		t.Error(diff)
-	}
+	same(t, "trailers", want, exceptionTrailers(call.Trailer()))
 	if got := c.read(ofStream("s")); len(got) != 1 || got[0].id != exactly.id {
 		t.Errorf("the stream holds %d events", len(got))
 	}
@@ -230,14 +226,10 @@ func TestAppend_InvalidEvent(t *testing.T) {
 			runtest.Must(t, err)
 			runtest.Must(t, call.Send(appendOptions(tt.stream, none)))
 			runtest.Must(t, call.SendMsg(tt.msg))
-			if _, err := call.CloseAndRecv(); status.Code(err) != tt.code {
-				t.Errorf("got %v, want %v", err, tt.code)
-			}
+			wantCode(t, "the answer", errorOf(call.CloseAndRecv()), tt.code)
 		})
 	}
-	if got := c.read(ofAll()); len(got) != 0 {
-		t.Errorf("the log holds %d events", len(got))
-	}
+	c.wantCount(ofAll(), 0)
 }
 
 // An id may be sent as text.

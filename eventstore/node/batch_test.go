@@ -44,9 +44,7 @@ func TestBatchAppend(t *testing.T) {
 			},
 		}},
 	}
-	if diff := cmp.Diff(want, resp, protocmp.Transform()); diff != "" {
-		t.Error(diff)
-	}
+	same(t, "answer", want, resp, protocmp.Transform())
 	for _, expected := range []storage.Expectation{at(2), anyRevision, existing} {
 		if got := b.one(part("s", expected, newEvents(1)...)); got.GetSuccess() == nil {
 			t.Errorf("expected %v: %v", expected, got)
@@ -115,9 +113,7 @@ func TestBatchAppend_InParts(t *testing.T) {
 	b.send(second)
 	b.send(more(first, false, one[1]))
 	b.send(more(second, false, two...))
-	if got := c.read(ofAll()); len(got) != 0 {
-		t.Errorf("an append was written in part: %v", got)
-	}
+	c.wantCount(ofAll(), 0)
 	b.send(more(second, true))
 	if got := b.receive(); got.GetSuccess().GetCurrentRevision() != 1 ||
 		string(got.GetStreamIdentifier().GetStreamName()) != "two" {
@@ -281,9 +277,7 @@ func TestBatchAppend_OneAnswer(t *testing.T) {
 		t.Errorf("the id used again: %v", got)
 	}
 	b.end()
-	if got := c.read(ofAll()); len(got) != 1 {
-		t.Errorf("the log holds %d events", len(got))
-	}
+	c.wantCount(ofAll(), 1)
 }
 
 // An append whose last part does not arrive by the deadline is answered then.
@@ -298,9 +292,7 @@ func TestBatchAppend_Expires(t *testing.T) {
 	}
 	b.send(more(p, true, newEvents(1)...))
 	b.end()
-	if got := c.read(ofAll()); len(got) != 0 {
-		t.Errorf("the log holds %d events", len(got))
-	}
+	c.wantCount(ofAll(), 0)
 }
 
 // The Node.js client sends a point in time as its deadline, in the field of a duration.
@@ -340,9 +332,7 @@ func TestBatchAppend_Idempotent(t *testing.T) {
 			position != first.GetPosition().GetCommitPosition() {
 			t.Errorf("over Append: revision %d at %d", revision, position)
 		}
-		if got := c.read(ofStream(stream)); len(got) != 4 {
-			t.Errorf("%d events", len(got))
-		}
+		c.wantCount(ofStream(stream), 4)
 	}
 	b.end()
 }
@@ -522,9 +512,7 @@ func TestBatchAppend_WithoutID(t *testing.T) {
 		if got := b.receive(); got.GetSuccess() == nil {
 			t.Errorf("got %v", got)
 		}
-		if _, err := b.call.Recv(); status.Code(err) != codes.InvalidArgument {
-			t.Errorf("id %v: %v", id, err)
-		}
+		wantCode(t, fmt.Sprintf("id %v", id), errorOf(b.call.Recv()), codes.InvalidArgument)
 	}
 }
 
@@ -538,9 +526,7 @@ func TestBatchAppend_NodeCloses(t *testing.T) {
 	}
 	b.send(unfinished(part("t", none, newEvents(1)...)))
 	runtest.Must(t, n.Close())
-	if _, err := b.call.Recv(); status.Code(err) != codes.Unavailable {
-		t.Errorf("got %v", err)
-	}
+	wantCode(t, "the next answer", errorOf(b.call.Recv()), codes.Unavailable)
 	if got := dial(t, startNode(t, cfg)).read(ofAll()); len(got) != 2 {
 		t.Errorf("%d events after the restart", len(got))
 	}
@@ -563,7 +549,5 @@ func TestBatchAppend_ClientDisconnects(t *testing.T) {
 			_, err = b.call.Recv()
 		}
 	}
-	if got := c.read(limited(ofStream("s"), 1000)); len(got) != 3*largeAppends {
-		t.Errorf("%d events", len(got))
-	}
+	c.wantCount(limited(ofStream("s"), 1000), 3*largeAppends)
 }

@@ -6,7 +6,6 @@ import (
 	"testing"
 
 	"github.com/EventStore/EventStore-Client-Go/v4/esdb"
-	"github.com/google/go-cmp/cmp"
 
 	"github.com/annals-project/annals/internal/runtest"
 )
@@ -47,9 +46,7 @@ func TestClient_Official(t *testing.T) {
 		got = append(got, string(e.Event.Data))
 	}
 	read.Close()
-	if diff := cmp.Diff(sent, got); diff != "" {
-		t.Error(diff)
-	}
+	same(t, "contents", sent, got)
 
 	sub, err := c.SubscribeToAll(ctx, esdb.SubscribeToAllOptions{From: esdb.Start{}})
 	runtest.Must(t, err)

@@ -24,9 +24,7 @@ func TestDelete_Soft(t *testing.T) {
 	if _, found, _, err := c.tryRead(ofStream("s")); found || err != nil {
 		t.Errorf("read of a deleted stream: found %v, %v", found, err)
 	}
-	if got := len(c.read(ofAll())); got != 3+1+1 {
-		t.Errorf("the whole log shows %d events", got)
-	}
+	c.wantCount(ofAll(), 3+1+1)
 	if got := c.read(ofStream("$$s")); len(got) != 1 || got[0].data != `{"$tb":9223372036854775807}` ||
 		got[0].typ != "$metadata" ||
 		got[0].position != position {
@@ -35,9 +33,7 @@ func TestDelete_Soft(t *testing.T) {
 	again := newEvents(2)
 	c.append("s", none, again...)
 	want := []recordedEvent{{stream: "s", revision: 3, id: again[0].id}, {stream: "s", revision: 4, id: again[1].id}}
-	if diff := cmp.Diff(want, c.read(ofStream("s")), places); diff != "" {
-		t.Error(diff)
-	}
+	same(t, "events", want, c.read(ofStream("s")), places)
 	if got := c.read(ofStream("$$s")); len(got) != 1 || got[0].data != `{"$tb":3}` {
 		t.Errorf("metadata after the next append: %v", got)
 	}
@@ -80,12 +76,8 @@ func TestDelete_ExpectedRevision(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			for _, end := range []func(string, storage.Expectation) (uint64, metadata.MD, error){c.tryDelete, c.tryTombstone} {
 				_, trailer, err := end(tt.stream, tt.expected)
-				if status.Code(err) != codes.FailedPrecondition {
-					t.Errorf("got %v", err)
-				}
-				if diff := cmp.Diff(tt.trailers, exceptionTrailers(trailer)); diff != "" {
-					t.Error(diff)
-				}
+				wantCode(t, "the answer", err, codes.FailedPrecondition)
+				same(t, "trailers", tt.trailers, exceptionTrailers(trailer))
 			}
 		})
 	}
@@ -95,9 +87,7 @@ func TestDelete_ExpectedRevision(t *testing.T) {
 	if _, _, err := c.tryDelete("$$$$s", anyRevision); status.Code(err) != codes.InvalidArgument {
 		t.Errorf("delete of metadata of metadata: %v", err)
 	}
-	if got := c.read(ofStream("s")); len(got) != 2 {
-		t.Errorf("the stream holds %d events", len(got))
-	}
+	c.wantCount(ofStream("s"), 2)
 }
 
 // A tombstone ends a stream permanently, for readers and writers, and its metadata for readers,
@@ -119,17 +109,11 @@ func TestDelete_Tombstone(t *testing.T) {
 				want = metadata.Pairs("exception", "stream-deleted", "stream-name", "$$s")
 			}
 			_, _, trailer, err := c.tryRead(ofStream(stream))
-			if status.Code(err) != codes.FailedPrecondition {
-				t.Errorf("read of %s: %v", stream, err)
-			}
-			if diff := cmp.Diff(want, exceptionTrailers(trailer)); diff != "" {
-				t.Error(diff)
-			}
+			wantCode(t, "read of "+stream, err, codes.FailedPrecondition)
+			same(t, "trailers", want, exceptionTrailers(trailer))
 		}
 		_, err := c.tryAppend(runtest.Context(t), "s", anyRevision, newEvents(1)...)
-		if status.Code(err) != codes.FailedPrecondition {
-			t.Errorf("append to s: %v", err)
-		}
+		wantCode(t, "append to s", err, codes.FailedPrecondition)
 		_, trailer, err := c.tryTombstone("s", anyRevision)
 		if diff := cmp.Diff(deleted, exceptionTrailers(trailer)); diff != "" || status.Code(err) != codes.FailedPrecondition {
 			t.Errorf("second tombstone: %v %s", err, diff)
@@ -171,16 +155,12 @@ func TestTombstone_LaterMetadata(t *testing.T) {
 		t.Errorf("the log: %v", got)
 	}
 	runtest.Must(t, n.Scavenge(runtest.Context(t)))
-	if got := streamsOf(c.read(ofAll())); cmp.Diff([]string{"s/$streamDeleted", "$$s/$metadata"}, got) != "" {
-		t.Errorf("after a scavenge: %v", got)
-	}
+	same(t, "after a scavenge", []string{"s/$streamDeleted", "$$s/$metadata"}, streamsOf(c.read(ofAll())))
 	if _, next := c.append("other", none, newEvents(1)...); next != position+1 {
 		t.Errorf("the next event has position %d, want %d", next, position+1)
 	}
 	runtest.Must(t, n.Scavenge(runtest.Context(t)))
-	if got := streamsOf(c.read(ofAll())); cmp.Diff([]string{"s/$streamDeleted", "other/tested"}, got) != "" {
-		t.Errorf("after another scavenge: %v", got)
-	}
+	same(t, "after another scavenge", []string{"s/$streamDeleted", "other/tested"}, streamsOf(c.read(ofAll())))
 }
 
 // A stream whose metastream is tombstoned is no longer hidden by it. A delete would need to write
@@ -193,9 +173,7 @@ func TestTombstone_OfMetastream(t *testing.T) {
 	c.delete("s", anyRevision)
 	c.tombstone("$$s", at(0))
 	for range 2 {
-		if got := c.read(ofStream("s")); len(got) != 2 {
-			t.Errorf("the stream shows %v", got)
-		}
+		c.wantCount(ofStream("s"), 2)
 		_, trailer, err := c.tryDelete("s", anyRevision)
 		checkDeleted(t, "delete", "$$s", trailer, err)
 		_, _, trailer, err = c.tryRead(ofStream("$$s"))
@@ -208,9 +186,7 @@ func TestTombstone_OfMetastream(t *testing.T) {
 	c.tombstone("s", at(2))
 	runtest.Must(t, n.Scavenge(runtest.Context(t)))
 	want := []string{"$$s/$streamDeleted", "s/$streamDeleted"}
-	if diff := cmp.Diff(want, streamsOf(c.read(ofAll()))); diff != "" {
-		t.Error(diff)
-	}
+	same(t, "streams", want, streamsOf(c.read(ofAll())))
 }
 
 // What deletes of a metastream wrote is removed with the stream.
@@ -227,9 +203,7 @@ func TestTombstone_AfterDeleteOfMetastream(t *testing.T) {
 		checkDeleted(t, "read", stream, trailer, err)
 	}
 	runtest.Must(t, n.Scavenge(runtest.Context(t)))
-	if got := streamsOf(c.read(ofAll())); cmp.Diff([]string{"s/$streamDeleted"}, got) != "" {
-		t.Errorf("after a scavenge: %v", got)
-	}
+	same(t, "after a scavenge", []string{"s/$streamDeleted"}, streamsOf(c.read(ofAll())))
 }
 
 // asleep returns a node that removes nothing unless a scavenge is requested.

@@ -87,9 +87,7 @@ func TestReadAll_Filtered(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			if diff := cmp.Diff(tt.want, streamsOf(c.read(filtered(ofAll(), tt.filter)))); diff != "" {
-				t.Error(diff)
-			}
+			same(t, "streams", tt.want, streamsOf(c.read(filtered(ofAll(), tt.filter))))
 		})
 	}
 	if got := streamsOf(c.read(limited(filtered(backwards(atEnd(ofAll())), byStream(expression("", "a-"))), 1))); cmp.Diff(
@@ -121,17 +119,13 @@ func TestSystemStream_FirstEvent(t *testing.T) {
 			t.Errorf("the log begins with %+v", got)
 		}
 		s.caughtUp()
-		if got := c.read(filtered(ofAll(), byType(expression(`^(?!(\$.+$))`)))); len(got) != 0 {
-			t.Errorf("without system events: %v", got)
-		}
+		c.wantCount(filtered(ofAll(), byType(expression(`^(?!(\$.+$))`))), 0)
 		runtest.Must(t, n.Scavenge(runtest.Context(t)))
 		runtest.Must(t, n.Close())
 	}
 	cfg = Config{Dir: "log", FS: fullDisk{vfs.NewMem()}, SystemStream: true}
 	c := dial(t, startNode(t, cfg))
-	if got := c.read(ofAll()); len(got) != 0 {
-		t.Errorf("on a full disk: %v", got)
-	}
+	c.wantCount(ofAll(), 0)
 }
 
 // fullDisk reports that no space is left.
@@ -172,18 +166,12 @@ func TestFilteredSubscription_Checkpoints(t *testing.T) {
 		return out
 	}
 	want := []string{"event 1", "checkpoint 3", "event 4", "checkpoint 6", "event 8", "checkpoint 8", "caught up"}
-	if diff := cmp.Diff(want, got(len(want))); diff != "" {
-		t.Error(diff)
-	}
+	same(t, "messages", want, got(len(want)))
 	write("x", "a", "x", "x", "x", "x", "a") // positions 9 to 15
 	want = []string{"event 10", "checkpoint 11", "checkpoint 14", "event 15"}
-	if diff := cmp.Diff(want, got(len(want))); diff != "" {
-		t.Error(diff)
-	}
+	same(t, "messages", want, got(len(want)))
 	s = c.subscribe(filtered(from(ofAll(), 15), byStream(expression("", "a"))))
-	if diff := cmp.Diff([]string{"caught up"}, got(1)); diff != "" {
-		t.Errorf("nothing considered: %s", diff)
-	}
+	same(t, "nothing considered", []string{"caught up"}, got(1))
 }
 
 func textual(o *readOptions) *readOptions {
@@ -210,9 +198,7 @@ func TestTextIDs(t *testing.T) {
 			t.Errorf("id %q", got)
 		}
 		want := recordedEvent{stream: "s", position: position, id: sent.id, typ: sent.typ, data: sent.data, meta: sent.meta}
-		if diff := cmp.Diff(want, recordedOf(t, resp), cmp.AllowUnexported(recordedEvent{})); diff != "" {
-			t.Error(diff)
-		}
+		same(t, "event", want, recordedOf(t, resp), cmp.AllowUnexported(recordedEvent{}))
 	}
 }
 
@@ -293,9 +279,7 @@ func TestFilter_HostileExpression(t *testing.T) {
 		t.Fatal("the subscriptions do not catch up")
 	}
 	c.append(hostileName, at(0), newEvents(1)...)
-	if _, err := hostile.call.Recv(); status.Code(err) != codes.InvalidArgument {
-		t.Errorf("a live subscription: %v", err)
-	}
+	wantCode(t, "a live subscription", errorOf(hostile.call.Recv()), codes.InvalidArgument)
 	if got := live.next().GetEvent(); got == nil {
 		t.Error("another subscription got no live event")
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/EventStore/EventStore-Client-Go/v4/protos/shared"
 	"github.com/EventStore/EventStore-Client-Go/v4/protos/streams"
 	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
 	"go.uber.org/goleak"
 	"google.golang.org/grpc"
@@ -469,9 +470,7 @@ func TestDiscovery(t *testing.T) {
 		t.Errorf("got %v", m)
 	}
 	_, err = persistent.NewPersistentSubscriptionsClient(dial(t, n).conn).List(runtest.Context(t), &persistent.ListReq{})
-	if status.Code(err) != codes.Unimplemented {
-		t.Errorf("persistent subscriptions: %v", err)
-	}
+	wantCode(t, "persistent subscriptions", err, codes.Unimplemented)
 }
 
 // Close ends subscriptions, keeps what was acknowledged, and may be called again.
@@ -485,9 +484,7 @@ func TestClose_EndsSubscriptions(t *testing.T) {
 	s.event()
 	s.event()
 	runtest.Must(t, n.Close())
-	if _, err := s.call.Recv(); status.Code(err) != codes.Unavailable {
-		t.Errorf("subscription: %v", err)
-	}
+	wantCode(t, "subscription", errorOf(s.call.Recv()), codes.Unavailable)
 	if err := n.Close(); err != nil {
 		t.Errorf("second close: %v", err)
 	}
@@ -525,4 +522,30 @@ func TestKeepalive_Allowed(t *testing.T) {
 		t.Error(err)
 	}
 	<-dropped
+}
+
+// errorOf returns the error of a call.
+func errorOf[T any](_ T, err error) error { return err }
+
+func wantCode(t *testing.T, what string, err error, want codes.Code) {
+	t.Helper()
+	if status.Code(err) != want {
+		t.Errorf("%s: %v, want %v", what, err, want)
+	}
+}
+
+// wantCount checks how many events a read returns.
+func (c client) wantCount(o *readOptions, want int) {
+	c.t.Helper()
+	if got := c.read(o); len(got) != want {
+		c.t.Errorf("a read of %v returns %d events, want %d", o, len(got), want)
+	}
+}
+
+// same compares what a test wants with what it got.
+func same(t *testing.T, what string, want, got any, options ...cmp.Option) {
+	t.Helper()
+	if diff := cmp.Diff(want, got, options...); diff != "" {
+		t.Errorf("%s (-want +got):\n%s", what, diff)
+	}
 }

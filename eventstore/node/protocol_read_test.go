@@ -44,9 +44,7 @@ func TestProtocol_FilterWithoutCheckpointInterval(t *testing.T) {
 		{"limited", limited(filtered(ofAll(), uncheckpointed()), 2), []uint64{0, 1}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			if diff := cmp.Diff(tt.want, revisions(c.read(tt.read))); diff != "" {
-				t.Error(diff)
-			}
+			same(t, "revisions", tt.want, revisions(c.read(tt.read)))
 		})
 	}
 	call, err := c.Read(runtest.Context(t), readOf(subscribed(filtered(ofAll(), uncheckpointed()))))
@@ -57,9 +55,7 @@ func TestProtocol_FilterWithoutCheckpointInterval(t *testing.T) {
 	if s.own != nil {
 		want = codes.InvalidArgument
 	}
-	if status.Code(err) != want {
-		t.Errorf("subscription: %v, want %v", err, want)
-	}
+	wantCode(t, "subscription", err, want)
 }
 
 // compatible requests the answers of a version of the protocol: from 1 on, where a stream begins and ends.
@@ -145,9 +141,7 @@ func TestProtocol_StreamPositions(t *testing.T) {
 		{"the metadata", ofStream("$$" + cut), []string{"0", "last 0"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			if diff := cmp.Diff(tt.want, c.contents(compatible(tt.read, 1))); diff != "" {
-				t.Error(diff)
-			}
+			same(t, "contents", tt.want, c.contents(compatible(tt.read, 1)))
 			for _, content := range c.contents(compatible(tt.read, 0)) { // as clients who would not know the message
 				if content[0] == 'f' || content[0] == 'l' {
 					t.Errorf("without compatibility: %s", content)
@@ -156,9 +150,7 @@ func TestProtocol_StreamPositions(t *testing.T) {
 		})
 	}
 	whileAll := limited(filtered(ofAll(), every(byStream(expression("", whole)), 500)), 1)
-	if diff := cmp.Diff([]string{"0"}, c.contents(compatible(whileAll, 1))); diff != "" {
-		t.Errorf("the whole log: %s", diff)
-	}
+	same(t, "the whole log", []string{"0"}, c.contents(compatible(whileAll, 1)))
 }
 
 // TestProtocol_RefusedReads: a stream cannot be read without a count, and forwards not from its end. The real server
@@ -315,25 +307,17 @@ func TestProtocol_DeleteOfMetastream(t *testing.T) {
 		}
 	}
 	c.checkMeta(t, stream, `{"$maxCount":2}`)
-	if got := c.read(ofStream(stream)); len(got) != 2 {
-		t.Errorf("the stream shows %v", got)
-	}
+	c.wantCount(ofStream(stream), 2)
 	if revision, _ := c.append(meta, at(0), metadataEvent(`{"$maxCount":1}`)); revision != 1 {
 		t.Errorf("metadata after the delete has revision %d", revision)
 	}
-	if got := c.read(ofStream(stream)); len(got) != 1 {
-		t.Errorf("the stream shows %v", got)
-	}
+	c.wantCount(ofStream(stream), 1)
 
 	_, trailer, err := c.tryDelete(meta, at(0))
-	if diff := cmp.Diff(wrongTrailers(meta, "0", "1"), exceptionTrailers(trailer)); diff != "" {
-		t.Errorf("at an old revision: %v, %s", err, diff)
-	}
+	same(t, fmt.Sprint("at an old revision: ", err), wrongTrailers(meta, "0", "1"), exceptionTrailers(trailer))
 	missing := "$$" + unused("missing")
 	_, trailer, err = c.tryDelete(missing, anyRevision)
-	if diff := cmp.Diff(wrongTrailers(missing, "-2", "-1"), exceptionTrailers(trailer)); diff != "" {
-		t.Errorf("of what was never written: %v, %s", err, diff)
-	}
+	same(t, fmt.Sprint("of what was never written: ", err), wrongTrailers(missing, "-2", "-1"), exceptionTrailers(trailer))
 }
 
 // TestProtocol_TombstoneOfMetastream: a tombstone of a metastream is served. The stream that it described is without
@@ -344,17 +328,13 @@ func TestProtocol_TombstoneOfMetastream(t *testing.T) {
 	meta := "$$" + stream
 	c.append(stream, none, newEvents(3)...)
 	c.append(meta, none, metadataEvent(`{"$maxCount":1}`))
-	if got := c.read(ofStream(stream)); len(got) != 1 {
-		t.Errorf("before: %v", got)
-	}
+	c.wantCount(ofStream(stream), 1)
 	c.tombstone(meta, at(0))
 	_, _, trailer, err := c.tryRead(ofStream(meta))
 	checkDeleted(t, "read", meta, trailer, err)
 	trailer, err = c.appendTrailer(meta, anyRevision, metadataEvent(`{}`))
 	checkDeleted(t, "append", meta, trailer, err)
-	if got := c.read(ofStream(stream)); len(got) != 3 {
-		t.Errorf("the stream shows %v", got)
-	}
+	c.wantCount(ofStream(stream), 3)
 	if revision, _ := c.append(stream, existing, newEvents(1)...); revision != 3 {
 		t.Errorf("written as revision %d", revision)
 	}
@@ -378,9 +358,7 @@ func (c client) checkMeta(t *testing.T, stream, want string) recordedEvent {
 	if len(got) != 1 {
 		t.Fatalf("the metadata is %v", got)
 	}
-	if diff := cmp.Diff(fieldsOf(t, want), fieldsOf(t, got[0].data)); diff != "" {
-		t.Errorf("metadata %s: %s", got[0].data, diff)
-	}
+	same(t, "metadata "+got[0].data, fieldsOf(t, want), fieldsOf(t, got[0].data))
 	return got[0]
 }
 
@@ -427,9 +405,7 @@ func TestProtocol_WrittenWhileHidden(t *testing.T) {
 				{stream: stream, revision: 2, id: events[0].id}, {stream: stream, revision: 3, id: events[1].id},
 			}
 			got := c.read(ofStream(stream))
-			if diff := cmp.Diff(want, got, places); diff != "" {
-				t.Error(diff)
-			}
+			same(t, "events", want, got, places)
 			meta := c.checkMeta(t, stream, metaWithCut(2))
 			if revision != 3 || position != last(got).position || meta.position <= position || meta.revision != 1 {
 				t.Errorf("answer: revision %d at %d, the metadata: revision %d at %d", revision, position, meta.revision,

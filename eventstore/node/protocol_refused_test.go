@@ -20,7 +20,6 @@ import (
 	"github.com/EventStore/EventStore-Client-Go/v4/protos/projections"
 	"github.com/EventStore/EventStore-Client-Go/v4/protos/shared"
 	"github.com/EventStore/EventStore-Client-Go/v4/protos/streams"
-	"github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -126,9 +125,7 @@ func TestDelete_WithoutRequest(t *testing.T) {
 			"/"+streams.Streams_ServiceDesc.ServiceName+method)
 		runtest.Must(t, err)
 		runtest.Must(t, call.CloseSend())
-		if err := call.RecvMsg(&streams.DeleteResp{}); status.Code(err) != codes.InvalidArgument {
-			t.Errorf("%s: %v", method, err)
-		}
+		wantCode(t, method, call.RecvMsg(&streams.DeleteResp{}), codes.InvalidArgument)
 	}
 }
 
@@ -136,9 +133,7 @@ func TestDelete_WithoutRequest(t *testing.T) {
 func TestMessageSize_NotReceived(t *testing.T) {
 	c := dial(t, startNode(t, memoryConfig()))
 	_, err := c.tryAppend(runtest.Context(t), "long", anyRevision, newEvent(strings.Repeat("x", maxReceived)))
-	if status.Code(err) != codes.ResourceExhausted {
-		t.Errorf("got %.200v", err)
-	}
+	wantCode(t, "the answer", err, codes.ResourceExhausted)
 }
 
 // unserved are the methods that a genuine server has and the node does not.
@@ -435,9 +430,7 @@ func TestStatuses_Trailers(t *testing.T) {
 			if status.Code(err) != code || message(err) != text {
 				t.Errorf("got %v, want %v: %s", err, code, text)
 			}
-			if diff := cmp.Diff(trailers, exceptionTrailers(trailer)); diff != "" {
-				t.Error(diff)
-			}
+			same(t, "trailers", trailers, exceptionTrailers(trailer))
 		})
 	}
 }

@@ -3,6 +3,7 @@ package node
 import (
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"io"
 	"math"
 	"net"
@@ -233,9 +234,7 @@ func TestProtocol_RevisionOfNoStream(t *testing.T) {
 		_, err := c.tombstoneAt(unused("new"), noStream)
 		runtest.Must(t, err)
 	})
-	if got := c.read(ofStream(written)); len(got) != 1 {
-		t.Errorf("after the conflicts the stream holds %d events", len(got))
-	}
+	c.wantCount(ofStream(written), 1)
 }
 
 // TestProtocol_ImpossibleRevision: revisions between 2^63 and 2^64-2 fail the call, and are no conflict. The server's
@@ -259,9 +258,7 @@ func TestProtocol_ImpossibleRevision(t *testing.T) {
 			"delete":    func() error { _, err := c.deleteAt(stream, revision); return err },
 			"tombstone": func() error { _, err := c.tombstoneAt(stream, revision); return err },
 		} {
-			if err := call(); status.Code(err) != thrown {
-				t.Errorf("%s at %d: %v", name, revision, err)
-			}
+			wantCode(t, fmt.Sprintf("%s at %d", name, revision), call(), thrown)
 		}
 		code, got := detail(t, b.one(partAt(stream, revision, newEvents(1)...)))
 		if _, is := got.(*shared.BadRequest); !is || code != codes.InvalidArgument {
@@ -269,9 +266,7 @@ func TestProtocol_ImpossibleRevision(t *testing.T) {
 		}
 	}
 	b.stop()
-	if got := c.read(ofStream(stream)); len(got) != 1 {
-		t.Errorf("the stream holds %d events", len(got))
-	}
+	c.wantCount(ofStream(stream), 1)
 }
 
 // TestProtocol_Conflict: the answer repeats the expectation as it was sent, in the fields of today and in those of
@@ -332,14 +327,10 @@ func TestProtocol_Conflict(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			resp, err := c.appendWith(tt.options, tt.events...)
 			runtest.Must(t, err)
-			if diff := cmp.Diff(tt.want, resp.GetWrongExpectedVersion(), protocmp.Transform()); diff != "" {
-				t.Error(diff)
-			}
+			same(t, "answer", tt.want, resp.GetWrongExpectedVersion(), protocmp.Transform())
 		})
 	}
-	if got := c.read(ofStream(written)); len(got) != 2 {
-		t.Errorf("the stream holds %d events", len(got))
-	}
+	c.wantCount(ofStream(written), 2)
 }
 
 // repeatedAppend is an append to a stream whose events a, b, c are one append, and the answer to it.
@@ -460,9 +451,7 @@ func TestProtocol_OneIDInTwoStreams(t *testing.T) {
 		return p
 	}
 	inFirst, inSecond := send(first), send(second)
-	if diff := cmp.Diff(inFirst, send(first), cmp.AllowUnexported(place{})); diff != "" {
-		t.Errorf("again to the first stream: %s", diff)
-	}
+	same(t, "again to the first stream", inFirst, send(first), cmp.AllowUnexported(place{}))
 	again, events := send(second), 2
 	if s.own != nil {
 		events = 1

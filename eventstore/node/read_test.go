@@ -12,7 +12,6 @@ import (
 	"github.com/EventStore/EventStore-Client-Go/v4/protos/streams"
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 	"pgregory.net/rapid"
 
 	"github.com/annals-project/annals/eventstore/node/storage"
@@ -53,9 +52,7 @@ func TestReadStream(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			if diff := cmp.Diff(tt.want, revisions(tt.read())); diff != "" {
-				t.Error(diff)
-			}
+			same(t, "revisions", tt.want, revisions(tt.read()))
 		})
 	}
 	for _, o := range []uint64{1, 10} {
@@ -110,9 +107,7 @@ func TestRead_AppendedBytes(t *testing.T) {
 
 func TestReadAll(t *testing.T) {
 	c := dial(t, startNode(t, memoryConfig()))
-	if got := c.read(ofAll()); len(got) != 0 {
-		t.Errorf("an empty log holds %v", got)
-	}
+	c.wantCount(ofAll(), 0)
 	var positions []uint64
 	for i := range 5 {
 		_, p := c.append(fmt.Sprintf("s%d", i%2), anyRevision, newEvent("{}"))
@@ -149,9 +144,7 @@ func TestReadAll(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			if diff := cmp.Diff(tt.want, at(tt.got)); diff != "" {
-				t.Error(diff)
-			}
+			same(t, "revisions", tt.want, at(tt.got))
 		})
 	}
 }
@@ -186,9 +179,7 @@ func TestRead_AcrossPages(t *testing.T) {
 			t.Fatal(diff)
 		}
 	})
-	if got := c.read(ofAll()); len(got) != total+4 {
-		t.Errorf("the whole log brought %d events", len(got))
-	}
+	c.wantCount(ofAll(), total+4)
 }
 
 // A reader gets only the events that the metadata of the stream does not hide.
@@ -216,9 +207,7 @@ func TestStreamMetadata(t *testing.T) {
 			c.append("s", none, newEvents(5)...)
 			c.append("$$s", none, metadataEvent(`{"$maxCount":1}`))
 			c.append("$$s", at(0), metadataEvent(tt.metadata))
-			if diff := cmp.Diff(tt.want, revisions(c.read(ofStream("s")))); diff != "" {
-				t.Errorf("forwards: %s", diff)
-			}
+			same(t, "forwards", tt.want, revisions(c.read(ofStream("s"))))
 			back := c.read(backwards(atEnd(ofStream("s"))))
 			if len(back) != len(tt.want) || len(back) > 0 && last(back).revision != tt.want[0] {
 				t.Errorf("backwards: %v", revisions(back))
@@ -249,9 +238,7 @@ func TestRead_InvalidRequest(t *testing.T) {
 		_, _, _, tests[name] = c.tryRead(o)
 	}
 	for name, err := range tests {
-		if status.Code(err) != codes.InvalidArgument {
-			t.Errorf("%s: %v", name, err)
-		}
+		wantCode(t, name, err, codes.InvalidArgument)
 	}
 }
 
@@ -373,9 +360,7 @@ func TestSubscription_Tombstone(t *testing.T) {
 	}
 	for _, s := range []subscription{s, c.subscribe(ofStream("s"))} {
 		_, err := s.call.Recv()
-		if status.Code(err) != codes.FailedPrecondition {
-			t.Errorf("got %v", err)
-		}
+		wantCode(t, "the answer", err, codes.FailedPrecondition)
 		if got := s.call.Trailer().Get("stream-name"); len(got) != 1 || got[0] != "s" {
 			t.Errorf("stream-name is %v", got)
 		}

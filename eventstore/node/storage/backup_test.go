@@ -73,9 +73,7 @@ func TestBackup_UnderLoad(t *testing.T) {
 	if _, _, err := rc.tryRead(ofStream("s3")); err == nil {
 		t.Error("a tombstoned stream is back")
 	}
-	if got := rc.read(ofStream("s1")); len(got) != 3 {
-		t.Errorf("a bounded stream shows %d events", len(got))
-	}
+	rc.wantCount(ofStream("s1"), 3)
 	if _, position := rc.append("s1", existing, newEvents(1)...); position != content.Position+1 {
 		t.Errorf("the restored log goes on at %d", position)
 	}

@@ -87,9 +87,7 @@ func TestCommit_NoAnswerBeforeFsync(t *testing.T) {
 	if events, found, err := c.tryRead(ofStream("s")); found || err != nil {
 		t.Errorf("the stream shows %d events, %v", len(events), err)
 	}
-	if got := c.read(ofAll()); len(got) != 1 {
-		t.Errorf("the whole log shows %d events", len(got))
-	}
+	c.wantCount(ofAll(), 1)
 	if got, _, _ := n.tail.after(1, make([]Entry, 0, 1)); len(got) != 0 {
 		t.Error("subscribers hear of the event")
 	}
@@ -261,9 +259,7 @@ func TestDamage_OfOneStream(t *testing.T) {
 	if _, _, err := c.tryRead(ofStream("damaged")); err == nil {
 		t.Errorf("read: %v", err)
 	}
-	if got := len(c.read(ofAll())); got != 3 {
-		t.Errorf("the log holds %d events", got)
-	}
+	c.wantCount(ofAll(), 3)
 }
 
 // A delete and the append that shows the stream again may be committed one right after the other:

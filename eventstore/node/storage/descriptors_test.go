@@ -171,11 +171,7 @@ func TestNode_RotationFails(t *testing.T) {
 				break
 			}
 		}
-		select {
-		case <-n.Failed():
-		case <-time.After(runtest.Timeout):
-			t.Fatal("the node does not report that it failed")
-		}
+		awaitFailure(t, n)
 		if err := n.Err(); err == nil || !strings.Contains(err.Error(), syscall.EIO.Error()) {
 			t.Errorf("it failed because: %v", err)
 		}

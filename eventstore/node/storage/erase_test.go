@@ -91,9 +91,7 @@ func eachStored(t testing.TB, content []byte, visit func(key, value []byte)) {
 	fs := vfs.NewMem()
 	f, err := fs.Create("t", vfs.WriteCategoryUnspecified)
 	runtest.Must(t, err)
-	if _, err := f.Write(content); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, errorOf(f.Write(content)))
 	runtest.Must(t, f.Close())
 	if f, err = fs.Open("t"); err != nil {
 		t.Fatal(err)
@@ -133,9 +131,7 @@ func copyFolder(t testing.TB, dir string) string {
 		runtest.Must(t, err)
 		to, err := os.Create(filepath.Join(out, d.Name()))
 		runtest.Must(t, err)
-		if _, err := io.Copy(to, from); err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, errorOf(io.Copy(to, from)))
 		runtest.Must(t, to.Close())
 		runtest.Must(t, from.Close())
 	}
@@ -196,9 +192,7 @@ func TestScavenge_NoBytesInFiles(t *testing.T) {
 			}
 			// compacts with the removals while the reader keeps the engine from dropping anything
 			if spread == "seen by a reader" {
-				if _, err := n.scavenger.sweep(sweeping{all: true, bounded: true}); err != nil {
-					t.Fatal(err)
-				}
+				runtest.Must(t, errorOf(n.scavenger.sweep(sweeping{all: true, bounded: true})))
 				runtest.Must(t, n.store.db.Compact(t.Context(), []byte{0}, []byte{0xff}, false))
 				if len(found(t, dir, words)) == 0 {
 					t.Fatal("nothing holds the texts back: this test tests nothing")

@@ -189,11 +189,7 @@ func TestFullDisk_StallsAndRecovers(t *testing.T) {
 			for w := range 4 {
 				c.append(fmt.Sprintf("w%d", w), anyRevision, newEvents(1)...)
 			}
-			select {
-			case <-n.Failed():
-				t.Error(n.Err())
-			default:
-			}
+			wantRunning(t, n)
 			all := c.read(ofAll())
 			o.check(t, all)
 			runtest.Must(t, n.Close())
@@ -240,6 +236,25 @@ func TestFullDisk_TablesOnly(t *testing.T) {
 	awaitSpace(t, n)
 	c.append("s", anyRevision, newEvent("{}"))
 	o.check(t, c.read(ofAll()))
+}
+
+// wantRunning checks that the engine has not failed.
+func wantRunning(t *testing.T, n *Engine) {
+	t.Helper()
+	select {
+	case <-n.Failed():
+		t.Fatal(n.Err())
+	default:
+	}
+}
+
+func awaitFailure(t *testing.T, n *Engine) {
+	t.Helper()
+	select {
+	case <-n.Failed():
+	case <-time.After(runtest.Timeout):
+		t.Fatal("the node does not say that it failed")
+	}
 }
 
 // awaitSpace waits until no write waits for space.
@@ -289,9 +304,7 @@ func TestFullDisk_NearlyFull(t *testing.T) {
 	if resp, err := c.tryAppend(runtest.Context(t), "kept", at(7), refused); err != nil || resp.Verdict != WrongVersion {
 		t.Errorf("an append at the wrong revision: %v, %v", resp, err)
 	}
-	if got := c.read(ofStream("kept")); len(got) != 2 {
-		t.Errorf("the stream shows %d events", len(got))
-	}
+	c.wantCount(ofStream("kept"), 2)
 	c.tombstone("gone", at(1))
 	runtest.Must(t, n.Scavenge(runtest.Context(t)))
 
@@ -316,28 +329,18 @@ func TestFsync_Failed(t *testing.T) {
 	c := clientOf(t, n)
 	kept := newEvents(2)
 	c.append("s", none, kept...)
-	select {
-	case <-n.Failed():
-		t.Fatal(n.Err())
-	default:
-	}
+	wantRunning(t, n)
 	broken.Store(true)
 	for range 2 {
 		if resp, err := c.tryAppend(runtest.Context(t), "s", at(1), newEvents(1)...); err == nil {
 			t.Errorf("append: %v, %v", resp, err)
 		}
 	}
-	select {
-	case <-n.Failed():
-	case <-time.After(runtest.Timeout):
-		t.Fatal("the node does not say that it failed")
-	}
+	awaitFailure(t, n)
 	if err := n.Err(); err == nil || !strings.Contains(err.Error(), syscall.EIO.Error()) {
 		t.Errorf("it failed because: %v", err)
 	}
-	if got := c.read(ofStream("s")); len(got) != 2 {
-		t.Errorf("the stream shows %d events", len(got))
-	}
+	c.wantCount(ofStream("s"), 2)
 	if err := n.Scavenge(runtest.Context(t)); err == nil {
 		t.Error("a scavenge succeeded")
 	}
@@ -416,9 +419,5 @@ func TestFullDisk_FileSystem(t *testing.T) {
 	}
 	runtest.Must(t, n.Scavenge(runtest.Context(t)))
 	c.append("after", none, newEvent(noise(100<<10)))
-	select {
-	case <-n.Failed():
-		t.Error(n.Err())
-	default:
-	}
+	wantRunning(t, n)
 }

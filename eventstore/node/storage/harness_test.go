@@ -206,6 +206,14 @@ func (c client) read(o readOptions) []recordedEvent {
 	return events
 }
 
+// wantCount checks how many events a read returns.
+func (c client) wantCount(o readOptions, want int) {
+	c.t.Helper()
+	if got := len(c.read(o)); got != want {
+		c.t.Errorf("a read of %+v returns %d events, want %d", o, got, want)
+	}
+}
+
 // subscription follows the whole log as the node's subscriptions do.
 type subscription struct {
 	c     client
@@ -257,3 +265,6 @@ func revisions(events []recordedEvent) []uint64 {
 	}
 	return out
 }
+
+// errorOf returns the error of a call.
+func errorOf[T any](_ T, err error) error { return err }

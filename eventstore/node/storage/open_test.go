@@ -200,9 +200,7 @@ func TestFolder_InUse(t *testing.T) {
 	}
 	runtest.Must(t, other.Wait())
 	again := clientOf(t, open(t, Config{Dir: dir, FS: vfs.Default}))
-	if got := again.read(ofAll()); len(got) != 1 {
-		t.Errorf("after reopening: %d events", len(got))
-	}
+	again.wantCount(ofAll(), 1)
 }
 
 // heldBy adds the process that has the folder open to the refusal.
@@ -432,9 +430,7 @@ func TestDamage_ChangedTable(t *testing.T) {
 		t.Error("a changed table was read")
 	}
 	c.append("new", none, newEvents(1)...)
-	if got := c.read(ofStream("new")); len(got) != 1 {
-		t.Errorf("%d events", len(got))
-	}
+	c.wantCount(ofStream("new"), 1)
 }
 
 // brokenFS refuses to make folders or files.
@@ -497,7 +493,5 @@ func TestOpen_OldFormat(t *testing.T) {
 		t.Errorf("format %d, %v", format, err)
 	}
 	runtest.Must(t, n.Scavenge(runtest.Context(t)))
-	if got := clientOf(t, n).read(ofAll()); len(got) != 3 {
-		t.Errorf("the whole log shows %d events", len(got))
-	}
+	clientOf(t, n).wantCount(ofAll(), 3)
 }

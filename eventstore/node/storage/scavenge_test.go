@@ -25,9 +25,7 @@ func scavenge(t testing.TB, n *Engine) {
 	if !n.scavenger.manual {
 		t.Fatal("the scavenger sweeps while the test does")
 	}
-	if _, err := n.scavenger.sweep(sweeping{}); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, errorOf(n.scavenger.sweep(sweeping{})))
 	awaitRenewed(t, n)
 }
 
@@ -61,6 +59,13 @@ func storedCount(t testing.TB, n *Engine, text string) (count int) {
 	return count
 }
 
+func wantStored(t testing.TB, n *Engine, text string, want int) {
+	t.Helper()
+	if got := storedCount(t, n, text); got != want {
+		t.Errorf("%d values of the log contain %q, want %d", got, text, want)
+	}
+}
+
 // The events of a tombstoned stream and its metadata are removed; the tombstone and other streams
 // stay.
 func TestScavenge_TombstonedStream(t *testing.T) {
@@ -78,16 +83,12 @@ func TestScavenge_TombstonedStream(t *testing.T) {
 	c.append("$$other", none, metadataEvent(`{"$maxCount":5}`))
 	position := c.tombstone("s", anyRevision)
 	scavenge(t, n)
-	if got := storedCount(t, n, "the secret"); got != 0 {
-		t.Errorf("the secret is still in the log %d times", got)
-	}
+	wantStored(t, n, "the secret", 0)
 	all := c.read(ofAll())
 	if len(all) != 4 || last(all).position != position || all[0].id != kept[0].id {
 		t.Errorf("the whole log shows %d events", len(all))
 	}
-	if got := c.read(ofStream("other")); len(got) != 2 {
-		t.Errorf("the other stream holds %d events", len(got))
-	}
+	c.wantCount(ofStream("other"), 2)
 	if _, err := c.tryAppend(runtest.Context(t), "s", anyRevision, newEvents(1)...); err == nil {
 		t.Error("the tombstoned stream was written")
 	}
@@ -115,9 +116,7 @@ func TestScavenge_ContinuesAfterRestart(t *testing.T) {
 	runtest.Must(t, st.close())
 	n := open(t, cfg)
 	scavenge(t, n)
-	if got := storedCount(t, n, "the secret"); got != 0 {
-		t.Errorf("the secret is still in the log %d times", got)
-	}
+	wantStored(t, n, "the secret", 0)
 }
 
 // Events before $tb are removed, and the last event of the stream as soon as another follows. Later
@@ -132,17 +131,13 @@ func TestScavenge_TruncatedStream(t *testing.T) {
 	c.append("s", none, told...)
 	c.append("$$s", none, metadataEvent(`{"$tb":2}`))
 	scavenge(t, n)
-	if got := storedCount(t, n, "the secret"); got != 1 {
-		t.Errorf("the secret is in the log %d times", got)
-	}
+	wantStored(t, n, "the secret", 1)
 	if revision, _ := c.append("s", at(1), newEvent(`"kept"`)); revision != 2 {
 		t.Errorf("appended as revision %d", revision)
 	}
 	c.append("$$s", at(0), metadataEvent(`{"$tb":2,"$maxCount":1}`))
 	runtest.Must(t, n.Scavenge(runtest.Context(t)))
-	if got := storedCount(t, n, "the secret"); got != 0 {
-		t.Errorf("the secret is still in the log %d times", got)
-	}
+	wantStored(t, n, "the secret", 0)
 	if got := c.read(ofStream("s")); len(got) != 1 || got[0].data != `"kept"` {
 		t.Errorf("the stream shows %d events", len(got))
 	}
@@ -168,24 +163,16 @@ func TestScavenge_SoftDeletedStream(t *testing.T) {
 	}
 	c.append("again", at(1), newEvent("{}"))
 	scavenge(t, n)
-	if got := storedCount(t, n, "the secret"); got != 2 {
-		t.Errorf("after one was written again the secrets are in the log %d times", got)
-	}
+	wantStored(t, n, "the secret", 2)
 	if got := c.read(ofStream("again")); len(got) != 1 || got[0].revision != 2 {
 		t.Errorf("the stream shows %v", revisions(got))
 	}
 
 	later := newScavenger(n.store, n.views, runtest.Logger(t))
 	later.now = func() time.Time { return time.Now().Add(softDeleteGrace + time.Minute) }
-	if _, err := later.sweep(sweeping{}); err != nil {
-		t.Fatal(err)
-	}
-	if got := storedCount(t, n, "the secret"); got != 0 {
-		t.Errorf("later the secrets are in the log %d times", got)
-	}
-	if got := storedCount(t, n, "the last words"); got != 1 {
-		t.Errorf("the last event of a stream, which servers keep, is in the log %d times", got)
-	}
+	runtest.Must(t, errorOf(later.sweep(sweeping{})))
+	wantStored(t, n, "the secret", 0)
+	wantStored(t, n, "the last words", 1) // the last event of a stream, which servers keep
 	if revision, _ := c.append("s", none, newEvent("{}")); revision != 2 {
 		t.Errorf("appended as revision %d", revision)
 	}
@@ -217,9 +204,7 @@ func TestScavenge_RewritesFiles(t *testing.T) {
 	}
 	runtest.Must(t, n.Close())
 	n = open(t, Config{Dir: dir, FS: vfs.Default})
-	if got := len(clientOf(t, n).read(ofAll())); got != 100 {
-		t.Errorf("the log shows %d events", got)
-	}
+	clientOf(t, n).wantCount(ofAll(), 100)
 	runtest.Must(t, n.Close())
 	if got := filesWith(t, dir, secret[:15]); got != 0 {
 		t.Errorf("%d files still hold the secret", got)
@@ -272,9 +257,7 @@ func TestScavenger_RunsByItself(t *testing.T) {
 		t.Fatal("nothing was removed")
 	}
 	awaitRenewed(t, n)
-	if got := storedCount(t, n, "the secret"); got != 0 {
-		t.Errorf("the secret is still in the log %d times", got)
-	}
+	wantStored(t, n, "the secret", 0)
 }
 
 // Ranges that are close to each other are rewritten together.
@@ -323,9 +306,7 @@ func TestRemoval_StreamDeletedMeanwhile(t *testing.T) {
 		}
 		return count
 	}
-	if _, err := n.scavenger.sweep(sweeping{bounded: true}); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, errorOf(n.scavenger.sweep(sweeping{bounded: true})))
 	if got := count(); got != 6 {
 		t.Errorf("%d events are left, want all 6 until their time has come", got)
 	}
@@ -378,17 +359,13 @@ func TestScavenge_ManyTombstonesFewFsyncs(t *testing.T) {
 	if took := fsyncs.Load() - before; took > streams/20 {
 		t.Errorf("the scavenge of %d tombstoned streams took %d fsyncs", streams, took)
 	}
-	if got := storedCount(t, n, "the secret"); got != 0 {
-		t.Errorf("the secret is still in the log %d times", got)
-	}
+	wantStored(t, n, "the secret", 0)
 	todo, err := pendingOf(n.store.db)
 	runtest.Must(t, err)
 	if len(todo) != 0 {
 		t.Errorf("%d removals are still to be done", len(todo))
 	}
-	if got := len(clientOf(t, n).read(ofAll())); got != streams {
-		t.Errorf("the log shows %d events, want the tombstones", got)
-	}
+	clientOf(t, n).wantCount(ofAll(), streams)
 }
 
 // BenchmarkScavengeTombstones scavenges 10,000 tombstoned streams on a disk.
