@@ -116,9 +116,7 @@ func (b *batching) until(t *testing.T, store *esdb.Store, so func() bool) {
 	t.Helper()
 	ctx := within(t, hangLimit)
 	for !so() {
-		if _, err := store.Append(ctx, "a-1", eventstore.NoStream, oneEvent()); err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, errorOf(store.Append(ctx, "a-1", eventstore.NoStream, oneEvent())))
 	}
 }
 
@@ -203,9 +201,7 @@ func TestBatchAppender_ContextEnds(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
 	_, err := store.Append(ctx, "silent-1", eventstore.NoStream, oneEvent())
-	if !errors.Is(err, eventstore.ErrUnknown) || !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("got %v", err)
-	}
+	wantError(t, "the error", err, eventstore.ErrUnknown, context.DeadlineExceeded)
 	// It goes on for the others.
 	if done, err := store.Append(t.Context(), "a-1", eventstore.NoStream, oneEvent()); err != nil || done.Position != 2 {
 		t.Errorf("%+v, %v", done, err)
@@ -221,15 +217,11 @@ func TestBatchAppender_SendsDeadline(t *testing.T) {
 	}}
 	store := b.open(t)
 	b.until(t, store, func() bool { return b.together.Load() > 0 })
-	if _, err := store.Append(t.Context(), "a-1", eventstore.NoStream, oneEvent()); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, errorOf(store.Append(t.Context(), "a-1", eventstore.NoStream, oneEvent())))
 	if got := time.Duration(hangLimit.Load()); got != 20*time.Second {
 		t.Errorf("without a deadline the server has %s", got)
 	}
-	if _, err := store.Append(within(t, 10*time.Second), "a-1", eventstore.NoStream, oneEvent()); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, errorOf(store.Append(within(t, 10*time.Second), "a-1", eventstore.NoStream, oneEvent())))
 	if got := time.Duration(hangLimit.Load()); got > 10*time.Second || got <= 0 {
 		t.Errorf("with a deadline in 10 s the server has %s", got)
 	}

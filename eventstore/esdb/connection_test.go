@@ -122,9 +122,7 @@ func TestDiscovery_DeadSeeds(t *testing.T) {
 			before := c.Calls(1)
 			store := openCluster(t, c.At(hosts), 2)
 			for range 4 {
-				if _, err := store.Head(ctx); err != nil {
-					t.Fatal(err)
-				}
+				runtest.Must(t, errorOf(store.Head(ctx)))
 			}
 			if got := c.Calls(1) - before; got != 4 {
 				t.Errorf("%d of 4 calls came to the leader", got)
@@ -140,9 +138,7 @@ func TestDiscovery_DeadSeeds(t *testing.T) {
 func TestDiscovery_SeedGone(t *testing.T) {
 	c := clustertest.Start(t, 3)
 	store, ctx := openCluster(t, c.At(c.Addresses()[:1], soon...), 1), within(t, hangLimit)
-	if _, err := store.Head(ctx); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, errorOf(store.Head(ctx)))
 	c.Kill(0)
 	c.Lead(2)
 	clustertest.Until(ctx, t, "another leader is found", func() bool {
@@ -161,9 +157,7 @@ func TestDiscovery_FrozenFollower(t *testing.T) {
 	ctx := within(t, hangLimit)
 	for range 5 {
 		store := openCluster(t, c.ConnectionString("gossipTimeout=60"), 1)
-		if _, err := store.Head(ctx); err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, errorOf(store.Head(ctx)))
 	}
 }
 
@@ -171,9 +165,7 @@ func TestDiscovery_FrozenFollower(t *testing.T) {
 func TestDiscovery_NoLeader(t *testing.T) {
 	c := clustertest.Start(t, 3)
 	store, ctx := openCluster(t, c.ConnectionString("maxDiscoverAttempts=2", "discoveryInterval=5"), 2), within(t, hangLimit)
-	if _, err := store.Append(ctx, "a-1", eventstore.NoStream, oneEvent()); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, errorOf(store.Append(ctx, "a-1", eventstore.NoStream, oneEvent())))
 	unavailable := func(state string) {
 		t.Helper()
 		for what, call := range map[string]func() error{
@@ -183,9 +175,7 @@ func TestDiscovery_NoLeader(t *testing.T) {
 			"subscribe": func() error { _, err := store.Subscribe(ctx, 0); return err },
 			"append": func() error {
 				_, err := store.Append(ctx, "a-1", 0, oneEvent())
-				if !errors.Is(err, eventstore.ErrUnknown) {
-					t.Errorf("%s: append: %v", state, err)
-				}
+				wantError(t, state+": append", err, eventstore.ErrUnknown)
 				return err
 			},
 		} {

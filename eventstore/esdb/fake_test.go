@@ -180,3 +180,16 @@ func (f failing) on(ctx context.Context) error {
 func oneEvent() []eventstore.Proposed {
 	return []eventstore.Proposed{{ID: [16]byte{1}, Type: "thing.done.v1", Data: []byte(`{}`), Meta: []byte(`{}`)}}
 }
+
+// errorOf returns the error of a call.
+func errorOf[T any](_ T, err error) error { return err }
+
+// wantError checks that an error is each of some.
+func wantError(t testing.TB, what string, err error, all ...error) {
+	t.Helper()
+	for _, want := range all {
+		if !errors.Is(err, want) {
+			t.Errorf("%s: %v, want %v", what, err, want)
+		}
+	}
+}

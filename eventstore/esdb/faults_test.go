@@ -157,9 +157,7 @@ func TestDelete_Failures(t *testing.T) {
 			if _, err := store.Delete(ctx, "a-1", 3); !errors.Is(err, c.want) || f.count() != 1 {
 				t.Errorf("delete: %v, want %v", err, c.want)
 			}
-			if _, err := store.Tombstone(ctx, "a-1", 3); !errors.Is(err, c.want) {
-				t.Errorf("tombstone: %v, want %v", err, c.want)
-			}
+			wantError(t, "tombstone", errorOf(store.Tombstone(ctx, "a-1", 3)), c.want)
 		})
 	}
 }
@@ -170,15 +168,11 @@ func TestRead_FollowerWithoutLeader(t *testing.T) {
 	}}
 	addr, _ := f.serve(t, "127.0.0.1:0")
 	store, ctx := insecure(t, addr), within(t, hangLimit)
-	if events, err := store.Read(ctx, "a-1", 0, eventstore.Forwards, 1); !errors.Is(err, eventstore.ErrUnavailable) {
-		t.Errorf("read: %v, %v", events, err)
-	}
+	wantError(t, "read", errorOf(store.Read(ctx, "a-1", 0, eventstore.Forwards, 1)), eventstore.ErrUnavailable)
 	if last, ok, err := store.ReadLast(ctx, "a-1"); !errors.Is(err, eventstore.ErrUnavailable) {
 		t.Errorf("last: %v, %t, %v", last, ok, err)
 	}
-	if _, err := store.Subscribe(ctx, 0); !errors.Is(err, eventstore.ErrUnavailable) {
-		t.Errorf("subscribe: %v", err)
-	}
+	wantError(t, "subscribe", errorOf(store.Subscribe(ctx, 0)), eventstore.ErrUnavailable)
 }
 
 // A user whose password was changed is named as the cause, and calls may be repeated.
@@ -188,9 +182,7 @@ func TestRead_CredentialsRefused(t *testing.T) {
 	}}
 	addr, _ := f.serve(t, "127.0.0.1:0")
 	_, err := insecure(t, addr).Head(within(t, hangLimit))
-	if !errors.Is(err, esdb.ErrCredentials) || !errors.Is(err, eventstore.ErrUnavailable) {
-		t.Errorf("head: %v", err)
-	}
+	wantError(t, "head", err, esdb.ErrCredentials, eventstore.ErrUnavailable)
 }
 
 func TestCalls_MoveToLeader(t *testing.T) {
@@ -251,12 +243,8 @@ func TestCalls_UnexpectedAnswers(t *testing.T) {
 	}}
 	addr, _ := f.serve(t, "127.0.0.1:0")
 	store, ctx := insecure(t, addr), within(t, hangLimit)
-	if _, err := store.Read(ctx, "a-1", 0, eventstore.Forwards, 1); !errors.Is(err, eventstore.ErrUnavailable) {
-		t.Errorf("read: %v", err)
-	}
-	if _, err := store.Delete(ctx, "a-1", 0); !errors.Is(err, eventstore.ErrUnknown) {
-		t.Errorf("delete: %v", err)
-	}
+	wantError(t, "read", errorOf(store.Read(ctx, "a-1", 0, eventstore.Forwards, 1)), eventstore.ErrUnavailable)
+	wantError(t, "delete", errorOf(store.Delete(ctx, "a-1", 0)), eventstore.ErrUnknown)
 }
 
 func TestAppend_RepeatWithoutPosition(t *testing.T) {
@@ -286,9 +274,7 @@ func TestAppend_AboveLimit(t *testing.T) {
 	big := oneEvent()
 	big[0].Data = make([]byte, eventstore.MaxAppend)
 	_, err := insecure(t, addr).Append(within(t, hangLimit), "a-1", eventstore.NoStream, big)
-	if !errors.Is(err, eventstore.ErrTooLarge) {
-		t.Errorf("got %v", err)
-	}
+	wantError(t, "the error", err, eventstore.ErrTooLarge)
 	if n := f.count(); n != 0 {
 		t.Errorf("%d appends were sent", n)
 	}

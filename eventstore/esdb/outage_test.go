@@ -3,6 +3,7 @@ package esdb_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"sync"
 	"testing"
@@ -62,9 +63,7 @@ func TestOutage_ServerReturns(t *testing.T) {
 				!errors.Is(err, eventstore.ErrUnavailable) {
 				t.Errorf("round %d: append: %v", round, err)
 			}
-			if _, err := store.Head(ctx); !errors.Is(err, eventstore.ErrUnavailable) {
-				t.Errorf("round %d: head: %v", round, err)
-			}
+			wantError(t, fmt.Sprintf("round %d: head", round), errorOf(store.Head(ctx)), eventstore.ErrUnavailable)
 			if _, err := store.Subscribe(ctx, 0); !errors.Is(err, eventstore.ErrUnavailable) {
 				t.Errorf("round %d: subscribe: %v", round, err)
 			}
@@ -79,9 +78,7 @@ func TestOutage_ServerStartsLater(t *testing.T) {
 	addr := listener.Addr().String()
 	runtest.Must(t, listener.Close())
 	store, ctx := insecure(t, addr), within(t, hangLimit)
-	if _, err := store.Head(ctx); !errors.Is(err, eventstore.ErrUnavailable) {
-		t.Errorf("got %v", err)
-	}
+	wantError(t, "head", errorOf(store.Head(ctx)), eventstore.ErrUnavailable)
 	f := &fake{onRead: func(*streams.ReadReq, streams.Streams_ReadServer) error { return nil }}
 	f.serve(t, addr)
 	if _, err := store.Head(ctx); err != nil {
@@ -109,9 +106,7 @@ func TestOutage_SilentServer(t *testing.T) {
 		"subscribe": func(ctx context.Context) error { _, err := store.Subscribe(ctx, 0); return err },
 	} {
 		err := call(within(t, 20*time.Millisecond))
-		if !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("%s: %v", what, err)
-		}
+		wantError(t, what, err, context.DeadlineExceeded)
 	}
 }
 
@@ -162,10 +157,8 @@ func TestCluster_DecisionOnOldState(t *testing.T) {
 		t.Fatalf("the old leader shows no old state: %+v, %t, %v", last, ok, err)
 	}
 	events := []eventstore.Proposed{{ID: uuid.New(), Type: "thing.counted.v1", Data: []byte(`{}`)}}
-	done, err := eventstore.AppendUntilKnown(ctx, store, "counter-1", last.Revision, events)
-	if !errors.Is(err, eventstore.ErrConflict) {
-		t.Errorf("a decision on an old state: %+v, %v", done, err)
-	}
+	_, err = eventstore.AppendUntilKnown(ctx, store, "counter-1", last.Revision, events)
+	wantError(t, "a decision on an old state", err, eventstore.ErrConflict)
 	if last, ok, err = store.ReadLast(ctx, "counter-1"); err != nil || !ok || last.Revision != 2 {
 		t.Errorf("after the conflict: %+v, %t, %v", last, ok, err)
 	}
@@ -195,9 +188,7 @@ func TestCluster_EndsWithLostAnswers(t *testing.T) {
 	c, store, _ := lagging(t)
 	ctx := within(t, hangLimit)
 	c.LoseAnswers(0, 1)
-	if err := store.Truncate(ctx, "counter-1", 1); !errors.Is(err, eventstore.ErrUnknown) {
-		t.Errorf("truncate: %v", err)
-	}
+	wantError(t, "truncate", store.Truncate(ctx, "counter-1", 1), eventstore.ErrUnknown)
 	if err := store.Truncate(ctx, "counter-1", 1); err != nil {
 		t.Errorf("truncate again: %v", err)
 	}
@@ -206,16 +197,12 @@ func TestCluster_EndsWithLostAnswers(t *testing.T) {
 		t.Errorf("after the truncation: %+v, %v", events, err)
 	}
 	c.LoseAnswers(0, 1)
-	if _, err := store.Tombstone(ctx, "counter-1", 2); !errors.Is(err, eventstore.ErrUnknown) {
-		t.Errorf("tombstone: %v", err)
-	}
+	wantError(t, "tombstone", errorOf(store.Tombstone(ctx, "counter-1", 2)), eventstore.ErrUnknown)
 	c.Lead(2)
 	if _, _, err := store.ReadLast(ctx, "counter-1"); !errors.Is(err, eventstore.ErrDeleted) {
 		t.Errorf("read after the tombstone: %v", err)
 	}
-	if _, err := store.Tombstone(ctx, "counter-1", 2); !errors.Is(err, eventstore.ErrDeleted) {
-		t.Errorf("tombstone again: %v", err)
-	}
+	wantError(t, "tombstone again", errorOf(store.Tombstone(ctx, "counter-1", 2)), eventstore.ErrDeleted)
 }
 
 // A change of the leader is no older copy, also while the member that led before shows an old end of the log.
@@ -322,9 +309,7 @@ func TestCluster_FrozenLeader(t *testing.T) {
 		}
 	})
 	calls.Go(func() {
-		if r, err := sub.Next(ctx); !errors.Is(err, eventstore.ErrUnavailable) {
-			t.Errorf("the subscription goes on: %+v, %v", r, err)
-		}
+		wantError(t, "the subscription goes on", errorOf(sub.Next(ctx)), eventstore.ErrUnavailable)
 	})
 	// Until there is another leader, the connections stay.
 	until(ctx, t, "five calls and no subscription are slow", func() bool { return store.SlowCalls() == 5 })
@@ -366,12 +351,8 @@ func TestCluster_FrozenLeaderOfRetiredConnection(t *testing.T) {
 	}
 	c.Freeze(0)
 	c.Lead(1)
-	if _, err := store.Head(ctx); err != nil {
-		t.Fatal(err)
-	}
-	if r, err := sub.Next(ctx); !errors.Is(err, eventstore.ErrUnavailable) {
-		t.Errorf("the subscription goes on: %+v, %v", r, err)
-	}
+	runtest.Must(t, errorOf(store.Head(ctx)))
+	wantError(t, "the subscription goes on", errorOf(sub.Next(ctx)), eventstore.ErrUnavailable)
 }
 
 // A call that is slow changes nothing while the others name the same leader, or do not answer.
@@ -383,9 +364,7 @@ func TestCluster_SlowCall(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			c := clustertest.Start(t, 3)
 			store, ctx := openPatient(t, c, 2), within(t, hangLimit)
-			if _, err := store.Append(ctx, "account-1", eventstore.NoStream, thing()); err != nil {
-				t.Fatal(err)
-			}
+			runtest.Must(t, errorOf(store.Append(ctx, "account-1", eventstore.NoStream, thing())))
 			for i := range 2 {
 				c.Script(1+i, script)
 			}
@@ -419,9 +398,7 @@ func TestCluster_SlowCall(t *testing.T) {
 func TestCluster_OldLeaderClaims(t *testing.T) {
 	c := clustertest.Start(t, 3)
 	store, ctx := openPatient(t, c, 1), within(t, frozenLimit)
-	if _, err := store.Append(ctx, "account-1", eventstore.NoStream, thing()); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, errorOf(store.Append(ctx, "account-1", eventstore.NoStream, thing())))
 	stays := func(state string) {
 		t.Helper()
 		asked := c.Questions(2)

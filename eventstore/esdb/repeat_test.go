@@ -95,9 +95,7 @@ func TestCluster_EndsThatTimeOut(t *testing.T) {
 		errors.Is(err, eventstore.ErrDeleted) {
 		t.Errorf("a tombstone that was written: %v", err)
 	}
-	if _, err := store.Tombstone(ctx, "counter-1", 2); !errors.Is(err, eventstore.ErrDeleted) {
-		t.Errorf("after it: %v", err)
-	}
+	wantError(t, "after it", errorOf(store.Tombstone(ctx, "counter-1", 2)), eventstore.ErrDeleted)
 }
 
 // together answers an append over the shared call with an error.
@@ -211,9 +209,7 @@ func TestAppend_StalledDisk(t *testing.T) {
 	})
 	ctx := within(t, hangLimit)
 	for range 20 { // the first append opens the common call
-		if _, err := store.Append(ctx, "warm-"+uuid.NewString(), eventstore.NoStream, oneEvent()); err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, errorOf(store.Append(ctx, "warm-"+uuid.NewString(), eventstore.NoStream, oneEvent())))
 	}
 	disk.full.Store(true)
 	_, err := store.Append(ctx, "account-2", eventstore.NoStream, oneEvent())
@@ -277,9 +273,7 @@ func TestAppend_CallerCancels(t *testing.T) {
 	n := startInsecure(t, vfs.NewMem())
 	w := nodetest.NewWire(t, n.Connection().Addr)
 	store, ctx := insecure(t, w.Addr()), within(t, hangLimit)
-	if _, err := store.Head(ctx); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, errorOf(store.Head(ctx)))
 	w.Mute(true)
 	impatient, cancel := context.WithCancel(ctx)
 	failed := make(chan error, 1)
@@ -406,9 +400,7 @@ func TestCalls_InvalidBytes(t *testing.T) {
 func fails(t *testing.T, store *esdb.Store, what string) {
 	t.Helper()
 	ctx := within(t, hangLimit)
-	if _, err := store.Head(ctx); !errors.Is(err, eventstore.ErrUnavailable) {
-		t.Errorf("%s: head: %v", what, err)
-	}
+	wantError(t, what+": head", errorOf(store.Head(ctx)), eventstore.ErrUnavailable)
 	if _, _, err := store.ReadLast(ctx, "account-1"); !errors.Is(err, eventstore.ErrUnavailable) {
 		t.Errorf("%s: last: %v", what, err)
 	}
@@ -417,9 +409,7 @@ func fails(t *testing.T, store *esdb.Store, what string) {
 	}
 	if sub, err := store.Subscribe(ctx, 0); err == nil {
 		_, err = sub.Next(ctx)
-		if !errors.Is(err, eventstore.ErrUnavailable) {
-			t.Errorf("%s: follow: %v", what, err)
-		}
+		wantError(t, what+": follow", err, eventstore.ErrUnavailable)
 	} else if !errors.Is(err, eventstore.ErrUnavailable) {
 		t.Errorf("%s: subscribe: %v", what, err)
 	}

@@ -217,9 +217,7 @@ func TestAppend_FullDisk(t *testing.T) {
 			})
 			ctx := within(t, hangLimit)
 			for range 20 { // the first append opens the common call
-				if _, err := store.Append(ctx, "warm-"+uuid.NewString(), eventstore.NoStream, oneEvent()); err != nil {
-					t.Fatal(err)
-				}
+				runtest.Must(t, errorOf(store.Append(ctx, "warm-"+uuid.NewString(), eventstore.NoStream, oneEvent())))
 			}
 			disk.full.Store(true)
 			_, err := eventstore.AppendUntilKnown(ctx, store, "account-1", eventstore.NoStream, oneEvent())

@@ -100,9 +100,7 @@ var readTests = []test{
 			"tombstone": func() error { _, err := b.store.Tombstone(ctx, name, 0); return err },
 			"truncate":  func() error { return b.store.Truncate(ctx, name, 0) },
 		} {
-			if err := call(); !errors.Is(err, context.Canceled) {
-				b.Errorf("%s: %v", what, err)
-			}
+			wantError(b, what, call(), context.Canceled)
 		}
 	}},
 }
@@ -362,9 +360,7 @@ var subscribeTests = []test{
 		cancel()
 		select {
 		case err := <-waiting:
-			if !errors.Is(err, context.Canceled) {
-				b.Errorf("got %v, want %v", err, context.Canceled)
-			}
+			wantError(b, "the error", err, context.Canceled)
 		case <-b.ctx.Done():
 			b.Error("still waiting")
 		}

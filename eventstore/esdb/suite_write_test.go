@@ -295,9 +295,7 @@ var endTests = []test{
 		b.same(name, 0, b.all(name), stored)
 	}},
 	{"deletion of an unknown stream is a conflict", func(b *fixture) {
-		if _, err := b.store.Delete(b.ctx, b.stream(), eventstore.NoStream); !errors.Is(err, eventstore.ErrConflict) {
-			b.Errorf("got %v", err)
-		}
+		wantError(b, "delete", errorOf(b.store.Delete(b.ctx, b.stream(), eventstore.NoStream)), eventstore.ErrConflict)
 	}},
 	{"tombstoned stream is gone permanently", func(b *fixture) {
 		name, stored := b.stream(), events(3)
@@ -348,9 +346,7 @@ var endTests = []test{
 	}},
 	{"truncation refuses the last event and an unknown stream", func(b *fixture) {
 		name, stored := b.stream(), events(2)
-		if err := b.store.Truncate(b.ctx, name, 0); !errors.Is(err, eventstore.ErrConflict) {
-			b.Errorf("nothing: %v", err)
-		}
+		wantError(b, "nothing", b.store.Truncate(b.ctx, name, 0), eventstore.ErrConflict)
 		b.append(name, eventstore.NoStream, stored...)
 		for _, before := range []eventstore.Revision{eventstore.NoStream, 2, 9} {
 			if err := b.store.Truncate(b.ctx, name, before); !errors.Is(err, eventstore.ErrConflict) {
@@ -359,9 +355,7 @@ var endTests = []test{
 		}
 		b.same(name, 0, b.all(name), stored)
 		b.delete(name, 1)
-		if err := b.store.Truncate(b.ctx, name, 1); !errors.Is(err, eventstore.ErrConflict) {
-			b.Errorf("deleted: %v", err)
-		}
+		wantError(b, "deleted", b.store.Truncate(b.ctx, name, 1), eventstore.ErrConflict)
 	}},
 }
 
@@ -412,9 +406,7 @@ func (b *fixture) gone(name string, at eventstore.Revision) {
 		"truncate":        func() error { return b.store.Truncate(b.ctx, name, 1) },
 		"tombstone again": func() error { _, err := b.store.Tombstone(b.ctx, name, at); return err },
 	} {
-		if err := call(); !errors.Is(err, eventstore.ErrDeleted) {
-			b.Errorf("%s: %v", what, err)
-		}
+		wantError(b, what, call(), eventstore.ErrDeleted)
 	}
 }
 
@@ -436,9 +428,7 @@ func conformsInScavenge(t *testing.T, store eventstore.Store, scavenge func(cont
 	continued, later := write(events(3), 0), events(2)
 	runtest.Must(t, store.Truncate(ctx, truncated, 2))
 	b.delete(deleted, 2)
-	if _, err := store.Tombstone(ctx, ended, 2); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, errorOf(store.Tombstone(ctx, ended, 2)))
 	b.delete(continued, 2)
 	b.append(continued, 2, later...)
 	want = append(want, ids(later)...)
