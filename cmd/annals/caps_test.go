@@ -151,9 +151,7 @@ func (s *capTest) topUp(month string) {
 func (s *capTest) facts(month string) (n int64) {
 	s.d.t.Helper()
 	err := s.d.db.QueryRow(s.d.t.Context(), `select coalesce(sum(ingestions), 0)::bigint from datapoints.month_usage where month = $1`, month).Scan(&n)
-	if err != nil {
-		s.d.t.Fatal(err)
-	}
+	runtest.Must(s.d.t, err)
 	return n
 }
 
@@ -161,18 +159,12 @@ func (s *capTest) facts(month string) (n int64) {
 func (s *served) used() (ingestions int64) {
 	s.d.t.Helper()
 	values, err := datafolder.ReadCredentials(s.d.processes[0].dir)
-	if err != nil {
-		s.d.t.Fatal(err)
-	}
+	runtest.Must(s.d.t, err)
 	req, err := http.NewRequestWithContext(s.d.t.Context(), http.MethodGet, "http://"+s.addr+"/api/v1/usage", nil)
-	if err != nil {
-		s.d.t.Fatal(err)
-	}
+	runtest.Must(s.d.t, err)
 	req.Header.Set("Authorization", "Bearer "+values[datafolder.ProjectKeyName])
 	res, err := http.DefaultClient.Do(req)
-	if err != nil {
-		s.d.t.Fatal(err)
-	}
+	runtest.Must(s.d.t, err)
 	defer func() { _ = res.Body.Close() }()
 	var usage struct {
 		Project struct {

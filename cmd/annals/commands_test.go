@@ -27,6 +27,7 @@ import (
 	"github.com/annals-project/annals/internal/apitest"
 	"github.com/annals-project/annals/internal/auth"
 	"github.com/annals-project/annals/internal/condition"
+	"github.com/annals-project/annals/internal/fakeapitest"
 	"github.com/annals-project/annals/internal/httpx"
 	"github.com/annals-project/annals/internal/runtest"
 	"github.com/annals-project/annals/projections/account"
@@ -45,36 +46,36 @@ func points(n int) string {
 }
 
 func TestImport_SecondRunSendsNothing(t *testing.T) {
-	f, dir := startFake(t)
-	file := write(t, "in.jsonl", points(1200))
+	f, dir := fakeapitest.Start(t)
+	file := fakeapitest.Write(t, "in.jsonl", points(1200))
 	got := annals(t.Context(), nil, "", "import", "--data-dir", dir, "--points", file, "--wait")
 	if got.code != exitOK || !strings.HasPrefix(got.stdout, "1,200 data points sent in 3 batches") ||
 		!strings.Contains(got.stdout, "everything can be recalled") {
 		t.Fatalf("got %+v", got)
 	}
-	if n := len(f.texts["svc_sk_secret"]); n != 1200 {
+	if n := len(f.Texts["svc_sk_secret"]); n != 1200 {
 		t.Errorf("the server took %d", n)
 	}
 	got = annals(t.Context(), nil, "", "import", "--data-dir", dir, "--points", file)
 	if got.code != exitOK || !strings.HasPrefix(got.stdout, "0 data points sent in 0 batches") {
 		t.Fatalf("second run: %+v", got)
 	}
-	if n := len(f.texts["svc_sk_secret"]); n != 1200 {
+	if n := len(f.Texts["svc_sk_secret"]); n != 1200 {
 		t.Errorf("the server took %d after the second run", n)
 	}
 }
 
 // Without --wait the summary shows how much is still being derived, and how to ask.
 func TestImport_StillDeriving(t *testing.T) {
-	f, dir := startFake(t)
-	f.status = client.IngestionStatus{Readiness: client.Readiness{Raw: 2, Comprehension: 1}}
-	file := write(t, "in.jsonl", points(3))
+	f, dir := fakeapitest.Start(t)
+	f.Status = client.IngestionStatus{Readiness: client.Readiness{Raw: 2, Comprehension: 1}}
+	file := fakeapitest.Write(t, "in.jsonl", points(3))
 	got := annals(t.Context(), nil, "", "import", "--data-dir", dir, "--points", file)
 	if got.code != exitOK ||
 		!strings.HasSuffix(got.stdout, "\n3 sends of the project are still being derived: annals status send-1\n") {
 		t.Errorf("got %+v", got)
 	}
-	f.status = client.IngestionStatus{Settled: true}
+	f.Status = client.IngestionStatus{Settled: true}
 	got = annals(t.Context(), nil, "", "import", "--data-dir", dir, "--points", file, "--json")
 	if got.code != exitOK || strings.Contains(got.stdout, "deriving") {
 		t.Errorf("when all is derived: %+v", got)
@@ -82,9 +83,9 @@ func TestImport_StillDeriving(t *testing.T) {
 }
 
 func TestImport_ContinuesAfterARefusal(t *testing.T) {
-	f, dir := startFake(t)
-	file := write(t, "in.jsonl", points(1200))
-	f.refuse = func(items []client.DataPoint) (int, string) {
+	f, dir := fakeapitest.Start(t)
+	file := fakeapitest.Write(t, "in.jsonl", points(1200))
+	f.Refuse = func(items []client.DataPoint) (int, string) {
 		if items[0].ID == "p500" {
 			return 402, `{"code":"out-of-credits","debugMessage":"the plan has no credits left"}`
 		}
@@ -96,22 +97,22 @@ func TestImport_ContinuesAfterARefusal(t *testing.T) {
 	if got.code != exitFailed || got.stderr != want {
 		t.Fatalf("got %+v, want %s", got, want)
 	}
-	f.refuse = nil
+	f.Refuse = nil
 	got = annals(t.Context(), nil, "", "import", "--data-dir", dir, "--points", file, "--json")
 	var sum transfer.PointsSummary
 	if err := json.Unmarshal([]byte(got.stdout), &sum); err != nil || sum.Points != 1200 || sum.Sent != 700 {
 		t.Fatalf("got %+v, %v", got, err)
 	}
-	if n := len(f.texts["svc_sk_secret"]); n != 1200 {
+	if n := len(f.Texts["svc_sk_secret"]); n != 1200 {
 		t.Errorf("the server took %d", n)
 	}
 }
 
 // What the service refuses for itself is left out by name. Once its audience exists, the same command sends it.
 func TestImport_LeavesOutAnUnknownAudience(t *testing.T) {
-	f, dir := startFake(t)
-	file := write(t, "in.jsonl", `{"id":"a","content":"one"}`+"\n"+`{"id":"b","content":"two","audience":"crew"}`+"\n")
-	f.refuse = func(items []client.DataPoint) (int, string) {
+	f, dir := fakeapitest.Start(t)
+	file := fakeapitest.Write(t, "in.jsonl", `{"id":"a","content":"one"}`+"\n"+`{"id":"b","content":"two","audience":"crew"}`+"\n")
+	f.Refuse = func(items []client.DataPoint) (int, string) {
 		if at := slices.IndexFunc(items, func(p client.DataPoint) bool { return p.Audience != "" }); at >= 0 {
 			return 400, fmt.Sprintf(`{"code":"audience-unknown","debugMessage":"no such audience","data":{"item":%d}}`, at)
 		}
@@ -119,37 +120,37 @@ func TestImport_LeavesOutAnUnknownAudience(t *testing.T) {
 	}
 	got := annals(t.Context(), nil, "", "import", "--data-dir", dir, "--points", file)
 	if got.code != exitPartly || !strings.Contains(got.stdout, `left out: b of line 2: the project has no audience "crew"`) ||
-		!strings.Contains(got.stderr, "1 data point was refused; the rest was sent") || len(f.texts["svc_sk_secret"]) != 1 {
-		t.Fatalf("got %+v, took %v", got, f.texts)
+		!strings.Contains(got.stderr, "1 data point was refused; the rest was sent") || len(f.Texts["svc_sk_secret"]) != 1 {
+		t.Fatalf("got %+v, took %v", got, f.Texts)
 	}
-	f.refuse = nil
+	f.Refuse = nil
 	got = annals(t.Context(), nil, "", "import", "--data-dir", dir, "--points", file)
-	if taken := f.texts["svc_sk_secret"]; got.code != exitOK || taken[len(taken)-1].ID != "b" {
-		t.Fatalf("got %+v, took %v", got, f.texts)
+	if taken := f.Texts["svc_sk_secret"]; got.code != exitOK || taken[len(taken)-1].ID != "b" {
+		t.Fatalf("got %+v, took %v", got, f.Texts)
 	}
 }
 
 func TestImport_StandardInput(t *testing.T) {
-	f, dir := startFake(t)
+	f, dir := fakeapitest.Start(t)
 	got := annals(t.Context(), nil, points(3), "import", "--data-dir", dir, "--points=-")
-	if got.code != exitOK || len(f.texts["svc_sk_secret"]) != 3 {
-		t.Fatalf("got %+v, took %v", got, f.texts)
+	if got.code != exitOK || len(f.Texts["svc_sk_secret"]) != 3 {
+		t.Fatalf("got %+v, took %v", got, f.Texts)
 	}
 }
 
 func TestImport_BadLine(t *testing.T) {
-	f, dir := startFake(t)
-	file := write(t, "in.jsonl", points(2)+"{}\n")
+	f, dir := fakeapitest.Start(t)
+	file := fakeapitest.Write(t, "in.jsonl", points(2)+"{}\n")
 	got := annals(t.Context(), nil, "", "import", "--data-dir", dir, "--points", file)
-	if got.code != exitFailed || got.stderr != "annals: "+file+": line 3: has no content\n" || len(f.texts) != 0 {
-		t.Fatalf("got %+v, took %v", got, f.texts)
+	if got.code != exitFailed || got.stderr != "annals: "+file+": line 3: has no content\n" || len(f.Texts) != 0 {
+		t.Fatalf("got %+v, took %v", got, f.Texts)
 	}
 }
 
 func TestImport_ProgressOfAnotherServer(t *testing.T) {
-	_, one := startFake(t)
-	_, two := startFake(t)
-	file := write(t, "in.jsonl", points(2))
+	_, one := fakeapitest.Start(t)
+	_, two := fakeapitest.Start(t)
+	file := fakeapitest.Write(t, "in.jsonl", points(2))
 	if got := annals(t.Context(), nil, "", "import", "--data-dir", one, "--points", file); got.code != exitOK {
 		t.Fatal(got.stderr)
 	}
@@ -161,8 +162,8 @@ func TestImport_ProgressOfAnotherServer(t *testing.T) {
 }
 
 func TestImport_WaitEndsWithStoppedSend(t *testing.T) {
-	f, dir := startFake(t)
-	f.status = client.IngestionStatus{Status: "completed", Blocked: true, Readiness: client.Readiness{Failed: 2}}
+	f, dir := fakeapitest.Start(t)
+	f.Status = client.IngestionStatus{Status: "completed", Blocked: true, Readiness: client.Readiness{Failed: 2}}
 	got := annals(t.Context(), nil, points(1), "import", "--data-dir", dir, "--points=-", "--wait")
 	if got.code != exitFailed || !strings.Contains(got.stderr, "2 sends of the project stopped") {
 		t.Fatalf("got %+v", got)
@@ -170,7 +171,7 @@ func TestImport_WaitEndsWithStoppedSend(t *testing.T) {
 }
 
 func TestRecall_Output(t *testing.T) {
-	_, dir := startFake(t)
+	_, dir := fakeapitest.Start(t)
 	if got := annals(t.Context(), nil, points(2), "import", "--data-dir", dir, "--points=-"); got.code != exitOK {
 		t.Fatal(got.stderr)
 	}
@@ -201,7 +202,7 @@ func TestStatus_HealthElsewhere(t *testing.T) {
 }
 
 func TestStatus_Output(t *testing.T) {
-	f, dir := startFake(t)
+	f, dir := fakeapitest.Start(t)
 	if got := annals(t.Context(), nil, "", "status", "--data-dir", dir); got.code != exitOK ||
 		!strings.HasSuffix(got.stdout, "is ready\n") {
 		t.Errorf("server: %+v", got)
@@ -211,13 +212,13 @@ func TestStatus_Output(t *testing.T) {
 		`{"code":"service-unavailable","data":{"notReady":[{"part":"postgres","reason":"no answer","since":"2026-11-21T12:00:00.5Z"},{"part":"projections","reason":"they wait"}]}}`: "is not ready: postgres: no answer, since 2026-11-21T12:00:00Z; projections: they wait\n",
 		`bad gateway`: "is not ready: the server answered 503 (request request-1)\n",
 	} {
-		f.notReady = body
+		f.NotReady = body
 		if got := annals(t.Context(), nil, "", "status", "--data-dir", dir); got.code != exitFailed ||
 			!strings.HasSuffix(got.stderr, says) {
 			t.Errorf("server that is not ready: %+v", got)
 		}
 	}
-	f.notReady = `{"code":"service-unavailable","data":{"notReady":[{"part":"postgres","reason":"no answer"}],"catchingUp":"the projection access has read 5 %","writesRefused":["the disk is nearly full"],"semanticSearchOff":"the embedding model small is missing",` +
+	f.NotReady = `{"code":"service-unavailable","data":{"notReady":[{"part":"postgres","reason":"no answer"}],"catchingUp":"the projection access has read 5 %","writesRefused":["the disk is nearly full"],"semanticSearchOff":"the embedding model small is missing",` +
 		`"serversDown":["the model cannot be used"],"sendsFailed":"12 sends failed in the last hour","lockAwaited":"a table is locked","erasureDenied":"a right is missing","bulkWritesLost":2,` +
 		`"setAside":[{"position":7,"type":"memory.derived.v1","projections":["memories","recallindex"]},{"position":9,"type":"x.v1"}]}}`
 	got := annals(t.Context(), nil, "", "status", "--data-dir", dir)
@@ -237,7 +238,7 @@ func TestStatus_Output(t *testing.T) {
 	if err := json.Unmarshal([]byte(got.stdout), &is); err != nil || is.SemanticSearchOff != "the embedding model small is missing" {
 		t.Errorf("as JSON: %+v, %v", got, err)
 	}
-	f.status = client.IngestionStatus{
+	f.Status = client.IngestionStatus{
 		Status: "failed", Blocked: true, Failure: &client.Failure{Code: "content-rejected", Message: "nothing to index"},
 	}
 	if got := annals(t.Context(), nil, "", "status", "i", "--data-dir", dir); got.code != exitFailed ||
@@ -332,7 +333,7 @@ func TestClientCommands_ServerDoesNotAnswer(t *testing.T) {
 	if err := l.Close(); err != nil { // now nobody listens there
 		t.Fatal(err)
 	}
-	dir := dataFolder(t, "http://"+l.Addr().String())
+	dir := fakeapitest.DataFolder(t, "http://"+l.Addr().String())
 	for name, args := range map[string][]string{
 		"recall":           {"recall", "q", "--identity=a"},
 		"status":           {"status"},
@@ -364,13 +365,13 @@ func TestCredentials_Missing(t *testing.T) {
 }
 
 func TestCredentials_VariablesBeforeDataFolder(t *testing.T) {
-	f, dir := startFake(t)
+	f, dir := fakeapitest.Start(t)
 	env := map[string]string{"ANNALS_DATA_DIR": dir, "ANNALS_PROJECT_KEY": "svc_sk_other"}
 	if got := annals(t.Context(), env, points(1), "import", "--points=-"); got.code != exitOK {
 		t.Fatal(got.stderr)
 	}
-	if len(f.texts["svc_sk_other"]) != 1 {
-		t.Errorf("took %v", f.texts)
+	if len(f.Texts["svc_sk_other"]) != 1 {
+		t.Errorf("took %v", f.Texts)
 	}
 }
 
@@ -472,7 +473,7 @@ func TestRecallExplain_WrongUse(t *testing.T) {
 }
 
 func TestRecallExplain_WithoutServer(t *testing.T) {
-	_, dir := startFake(t) // it has an address and a key, and no socket
+	_, dir := fakeapitest.Start(t) // it has an address and a key, and no socket
 	for _, args := range [][]string{{}, {"--project=default"}, {"--json", "--missing=a"}} {
 		got := annals(t.Context(), nil, "", append([]string{"recall", "tea", "--identity=ana", "--explain", "--data-dir", dir}, args...)...)
 		if got.code != exitFailed || got.stdout != "" || strings.Count(got.stderr, "\n") != 1 ||

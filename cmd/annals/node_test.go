@@ -18,6 +18,7 @@ import (
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/eventstore/esdb"
 	"github.com/annals-project/annals/eventstore/node/nodetest"
+	"github.com/annals-project/annals/internal/fakeapitest"
 	"github.com/annals-project/annals/internal/runtest"
 )
 
@@ -118,7 +119,7 @@ func TestNodeAlone_RequiresPassword(t *testing.T) {
 func TestNodeAlone_CannotStart(t *testing.T) {
 	cert, key, file := nodetest.Files(t, "cert and more.pem", "secret")
 	_, otherKey, _ := nodetest.Files(t, "cert and more.pem", "secret")
-	open := write(t, "open", "secret")
+	open, two := fakeapitest.Write(t, "open", "secret"), fakeapitest.Write(t, "two", "a\nb\n")
 	runtest.Must(t, os.Chmod(open, 0o604))
 	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	runtest.Must(t, err)
@@ -140,8 +141,8 @@ func TestNodeAlone_CannotStart(t *testing.T) {
 		"no certificate":          {[]string{"--cert", "missing.pem", "--key", key, "--password-file", file}, "load the certificate: open missing.pem"},
 		"another key":             {[]string{"--cert", cert, "--key", otherKey, "--password-file", file}, "private key does not match"},
 		"no password file":        {append(tls, "missing"), "read the password: open missing"},
-		"an empty password":       {append(tls, write(t, "empty", "\n")), "holds no password"},
-		"two lines":               {append(tls, write(t, "two", "a\nb\n")), "holds no password, or more than one line"},
+		"an empty password":       {append(tls, fakeapitest.Write(t, "empty", "\n")), "holds no password"},
+		"two lines":               {append(tls, two), "holds no password, or more than one line"},
 		"a password for all":      {append(tls, open), "every user of this machine may open the password file " + open + " (mode 0604): chmod 600 it"},
 		"an address in use":       {[]string{"--insecure", "--addr", l.Addr().String()}, "the address " + l.Addr().String() + " is in use"},
 		"no address":              {[]string{"--insecure", "--addr", "nowhere"}, "missing port"},

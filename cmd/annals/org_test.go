@@ -259,20 +259,14 @@ func TestOperatorCommands_Invalid(t *testing.T) {
 func (s *served) wants(key, method, path, body string, status int, code string) []byte {
 	s.d.t.Helper()
 	req, err := http.NewRequestWithContext(s.d.t.Context(), method, "http://"+s.addr+api+path, strings.NewReader(body))
-	if err != nil {
-		s.d.t.Fatal(err)
-	}
+	runtest.Must(s.d.t, err)
 	req.Header.Set("Authorization", "Bearer "+key)
 	req.Header.Set("Content-Type", "application/json")
 	res, err := http.DefaultClient.Do(req)
-	if err != nil {
-		s.d.t.Fatal(err)
-	}
+	runtest.Must(s.d.t, err)
 	defer func() { _ = res.Body.Close() }()
 	answer, err := io.ReadAll(res.Body)
-	if err != nil {
-		s.d.t.Fatal(err)
-	}
+	runtest.Must(s.d.t, err)
 	if res.StatusCode != status || code != "" && !bytes.Contains(answer, []byte(`"code":"`+code+`"`)) {
 		s.d.t.Errorf("%s %s: %d %s, want %d %s", method, path, res.StatusCode, answer, status, code)
 	}

@@ -90,9 +90,7 @@ func (s *served) begin() {
 		s.d.env...)
 	s.said = &runtest.Output{}
 	s.cmd.Stdout, s.cmd.Stderr = s.said, s.said
-	if err := s.cmd.Start(); err != nil {
-		s.d.t.Fatal(err)
-	}
+	runtest.Must(s.d.t, s.cmd.Start())
 	s.done = make(chan error, 1)
 	go func(cmd *exec.Cmd, done chan error) { done <- cmd.Wait() }(s.cmd, s.done)
 }
@@ -125,9 +123,7 @@ func (s *served) running() bool { return s.cmd != nil && !s.frozen }
 // kill ends the process as a crash does.
 func (s *served) kill() {
 	s.d.t.Helper()
-	if err := s.cmd.Process.Kill(); err != nil {
-		s.d.t.Fatal(err)
-	}
+	runtest.Must(s.d.t, s.cmd.Process.Kill())
 	<-s.done
 	s.cmd = nil
 }
@@ -150,16 +146,12 @@ func (s *served) stop() {
 func (s *served) client() *client.Client {
 	s.d.t.Helper()
 	values, err := datafolder.ReadCredentials(s.d.processes[0].dir)
-	if err != nil {
-		s.d.t.Fatal(err)
-	}
+	runtest.Must(s.d.t, err)
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	s.d.t.Cleanup(transport.CloseIdleConnections)
 	c, err := client.New("http://"+s.addr, values[datafolder.ProjectKeyName],
 		client.WithMaxAttempts(1), client.WithTransport(transport), client.WithAttemptTimeout(time.Minute))
-	if err != nil {
-		s.d.t.Fatal(err)
-	}
+	runtest.Must(s.d.t, err)
 	return c
 }
 

@@ -28,13 +28,9 @@ import (
 func (s *served) get(path string) (status int, body string) {
 	s.d.t.Helper()
 	res, err := http.Get("http://" + s.addr + path)
-	if err != nil {
-		s.d.t.Fatal(err)
-	}
+	runtest.Must(s.d.t, err)
 	text, err := io.ReadAll(res.Body)
-	if err = errors.Join(err, res.Body.Close()); err != nil {
-		s.d.t.Fatal(err)
-	}
+	runtest.Must(s.d.t, errors.Join(err, res.Body.Close()))
 	return res.StatusCode, string(text)
 }
 
@@ -126,9 +122,7 @@ func (d *deployment) led(since time.Time) bool {
 // signal sends a signal to the process.
 func (s *served) signal(sig os.Signal) {
 	s.d.t.Helper()
-	if err := s.cmd.Process.Signal(sig); err != nil {
-		s.d.t.Fatal(err)
-	}
+	runtest.Must(s.d.t, s.cmd.Process.Signal(sig))
 }
 
 // A process that is frozen under load, wherever in a page that is, loses its projections to the other one. When
@@ -331,9 +325,7 @@ func (s *served) recall(query string) (page *client.RecallResponse, code string)
 	if refused, ok := errors.AsType[*client.APIError](err); ok {
 		return &client.RecallResponse{}, refused.Code
 	}
-	if err != nil {
-		s.d.t.Fatal(err)
-	}
+	runtest.Must(s.d.t, err)
 	return page, ""
 }
 

@@ -6,13 +6,14 @@ import (
 	"testing"
 
 	client "github.com/annals-project/annals/client"
+	"github.com/annals-project/annals/internal/fakeapitest"
 )
 
 func TestBenchAnswers_RecordAndCompare(t *testing.T) {
-	f, dir := startFake(t)
-	f.texts["svc_sk_own"] = []client.DataPoint{{ID: "a", Content: "green tea"}, {ID: "b", Content: "a tea pot"}}
+	f, dir := fakeapitest.Start(t)
+	f.Texts["svc_sk_own"] = []client.DataPoint{{ID: "a", Content: "green tea"}, {ID: "b", Content: "a tea pot"}}
 	t.Setenv("ANNALS_PROJECT_KEY", "svc_sk_own")
-	questions := write(t, "questions", "tea\n\n"+`{"query": "pot", "identity": "ana"}`)
+	questions := fakeapitest.Write(t, "questions", "tea\n\n"+`{"query": "pot", "identity": "ana"}`)
 	got := measured(t, "answers", "record", questions, "--data-dir", dir, "--identity", "ben", "--at",
 		"2026-01-02T10:00:00Z")
 	if want := `{"query":"tea","identity":"ben","ids":["id-a","id-b"]}` + "\n" +
@@ -23,10 +24,10 @@ func TestBenchAnswers_RecordAndCompare(t *testing.T) {
 		{Query: "tea", Identity: "ben", Limit: 100, QueryTimestamp: "2026-01-02T10:00:00Z"},
 		{Query: "pot", Identity: "ana", Limit: 100, QueryTimestamp: "2026-01-02T10:00:00Z"},
 	}
-	if !slices.Equal(wanted, f.recalls) {
-		t.Errorf("asked %+v", f.recalls)
+	if !slices.Equal(wanted, f.Recalls) {
+		t.Errorf("asked %+v", f.Recalls)
 	}
-	before := write(t, "before", got.stdout)
+	before := fakeapitest.Write(t, "before", got.stdout)
 	if same := measured(t, "answers", "compare", before, before); same.code != exitOK || same.stdout != "" {
 		t.Errorf("got %+v", same)
 	}
@@ -36,7 +37,7 @@ func TestBenchAnswers_RecordAndCompare(t *testing.T) {
 		"another question": {strings.Replace(got.stdout, "pot", "cup", 1), "question 2 is"},
 		"a question less":  {got.stdout[:strings.Index(got.stdout, "\n")], "one recording has 2 answers, the other 1"},
 	} {
-		differs := measured(t, "answers", "compare", before, write(t, "after", c.after))
+		differs := measured(t, "answers", "compare", before, fakeapitest.Write(t, "after", c.after))
 		if differs.code != exitFailed || !strings.Contains(differs.stderr, c.want) {
 			t.Errorf("%s: got %+v", name, differs)
 		}

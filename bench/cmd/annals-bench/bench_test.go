@@ -10,6 +10,8 @@ import (
 	client "github.com/annals-project/annals/client"
 	"github.com/annals-project/annals/internal/bench/needles"
 	"github.com/annals-project/annals/internal/bench/score"
+	"github.com/annals-project/annals/internal/fakeapitest"
+	"github.com/annals-project/annals/internal/runtest"
 )
 
 const conversation = `{"sample_id": "talk-1",
@@ -18,9 +20,9 @@ const conversation = `{"sample_id": "talk-1",
   "qa": [{"question": "tea", "answer": "x", "evidence": ["D1:1"], "category": 4}, {"question": "plane", "answer": "x", "evidence": ["D1:2"], "category": 1}]}`
 
 func TestBenchRecall_Locomo(t *testing.T) {
-	f, dir := startFake(t)
-	one := write(t, "one.json", conversation)
-	two := write(t, "two.json", strings.ReplaceAll(conversation, "talk-1", "talk-2"))
+	f, dir := fakeapitest.Start(t)
+	one := fakeapitest.Write(t, "one.json", conversation)
+	two := fakeapitest.Write(t, "two.json", strings.ReplaceAll(conversation, "talk-1", "talk-2"))
 	got := measured(t, "recall", "locomo", one, two, "--data-dir", dir, "--json")
 	var report score.Report
 	if err := json.Unmarshal([]byte(got.stdout), &report); err != nil {
@@ -30,16 +32,16 @@ func TestBenchRecall_Locomo(t *testing.T) {
 		report.Categories["single-hop"].At[5] != 1 {
 		t.Errorf("got %+v", report)
 	}
-	if f.projects != 2 || len(f.texts["svc_sk_p1"]) != 2 || f.texts["svc_sk_p2"][0].ID != "talk-2/D1:1" {
-		t.Errorf("the server took %+v", f.texts)
+	if f.Projects != 2 || len(f.Texts["svc_sk_p1"]) != 2 || f.Texts["svc_sk_p2"][0].ID != "talk-2/D1:1" {
+		t.Errorf("the server took %+v", f.Texts)
 	}
 }
 
 func TestBenchRecall_OneProject(t *testing.T) {
-	f, dir := startFake(t)
-	one := write(t, "one.json", conversation)
+	f, dir := fakeapitest.Start(t)
+	one := fakeapitest.Write(t, "one.json", conversation)
 	other := strings.NewReplacer("talk-1", "talk-2", "Ana", "Cem", "8 May", "9 June")
-	two := write(t, "two.json", other.Replace(conversation))
+	two := fakeapitest.Write(t, "two.json", other.Replace(conversation))
 	args := []string{"recall", "locomo", "--one-project", "--ablate", "--fit", "--data-dir", dir, "--json"}
 	got := measured(t, append(args, one, two)...)
 	var report score.Report
@@ -51,17 +53,17 @@ func TestBenchRecall_OneProject(t *testing.T) {
 		t.Errorf("got %+v", report)
 	}
 	var ids []string
-	for _, p := range f.texts["svc_sk_p1"] {
+	for _, p := range f.Texts["svc_sk_p1"] {
 		ids = append(ids, p.ID)
 	}
-	if f.projects != 1 || strings.Join(ids, " ") != "talk-1/D1:1 talk-1/D1:2 talk-2/D1:1 talk-2/D1:2" {
-		t.Errorf("%d projects took %v", f.projects, ids)
+	if f.Projects != 1 || strings.Join(ids, " ") != "talk-1/D1:1 talk-1/D1:2 talk-2/D1:1 talk-2/D1:2" {
+		t.Errorf("%d projects took %v", f.Projects, ids)
 	}
 	for i, want := range []client.RecallRequest{
 		{Query: "tea", Identity: "Ana", QueryTimestamp: "2024-05-08T14:56:01Z"},
 		{Query: "tea", Identity: "Cem", QueryTimestamp: "2024-06-09T14:56:01Z"},
 	} {
-		if got := f.recalls[2*i]; got.Query != want.Query || got.Identity != want.Identity ||
+		if got := f.Recalls[2*i]; got.Query != want.Query || got.Identity != want.Identity ||
 			got.QueryTimestamp != want.QueryTimestamp {
 			t.Errorf("dialogue %d asks %+v, want %+v", i+1, got, want)
 		}
@@ -72,20 +74,20 @@ func TestBenchRecall_OneProject(t *testing.T) {
 }
 
 func TestBenchRecall_OneProjectTwiceTheSame(t *testing.T) {
-	f, dir := startFake(t)
-	file := write(t, "one.json", conversation)
+	f, dir := fakeapitest.Start(t)
+	file := fakeapitest.Write(t, "one.json", conversation)
 	got := measured(t, "recall", "locomo", "--one-project", "--data-dir", dir, file, file)
 	if got.code != exitFailed || !strings.Contains(got.stderr, "--one-project needs dialogues of different ids") {
 		t.Errorf("got %+v", got)
 	}
-	if f.projects != 0 {
-		t.Errorf("it created %d projects first", f.projects)
+	if f.Projects != 0 {
+		t.Errorf("it created %d projects first", f.Projects)
 	}
 }
 
 func TestBenchRecall_LocomoBelowItsBounds(t *testing.T) {
-	_, dir := startFake(t)
-	file := write(t, "one.json", conversation)
+	_, dir := fakeapitest.Start(t)
+	file := fakeapitest.Write(t, "one.json", conversation)
 	got := measured(t, "recall", "locomo", file, "--data-dir", dir, "--min-r10=0.6",
 		"--min-r100=0.5")
 	if got.code != exitFailed || !strings.Contains(got.stderr, "R@10 is 0.500, below 0.600") ||
@@ -98,7 +100,7 @@ func TestBenchRecall_LocomoBelowItsBounds(t *testing.T) {
 }
 
 func TestBenchRecall_Beam(t *testing.T) {
-	f, dir := startFake(t)
+	f, dir := fakeapitest.Start(t)
 	chat := t.TempDir()
 	for name, text := range map[string]string{
 		"chat.json": `[{"batch_number": 1, "turns": [[
@@ -107,9 +109,7 @@ func TestBenchRecall_Beam(t *testing.T) {
 		"probing_questions.json": `{"information_extraction": [{"question": "deadline", "source_chat_ids": [0]}], "summarization": [{"question": "deadline", "source_chat_ids": {"all": [[0], 1]}}],
 			"abstention": [{"question": "plane"}]}`,
 	} {
-		if err := os.WriteFile(filepath.Join(chat, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, os.WriteFile(filepath.Join(chat, name), []byte(text), 0o600))
 	}
 	got := measured(t, "recall", "beam", chat, "--data-dir", dir, "--json", "--ablate",
 		"--min-gain=0.1")
@@ -126,8 +126,8 @@ func TestBenchRecall_Beam(t *testing.T) {
 		!strings.Contains(got.stderr, "the gain over BM25 within 8,000 tokens is 0.000, below 0.100") {
 		t.Errorf("got %+v", got)
 	}
-	if len(f.texts["svc_sk_p1"]) != 2 || f.texts["svc_sk_p1"][1].Timestamp != "2024-03-15T00:00:02Z" {
-		t.Errorf("the server took %+v", f.texts)
+	if len(f.Texts["svc_sk_p1"]) != 2 || f.Texts["svc_sk_p1"][1].Timestamp != "2024-03-15T00:00:02Z" {
+		t.Errorf("the server took %+v", f.Texts)
 	}
 }
 
@@ -171,7 +171,7 @@ func TestBenchSustained_Bounds(t *testing.T) {
 }
 
 func TestBenchNeedles_Report(t *testing.T) {
-	f, dir := startFake(t)
+	f, dir := fakeapitest.Start(t)
 	args := []string{"needles", "--data-dir", dir, "--texts", "2", "--others", "1", "--rounds", "2"}
 	got := measured(t, append(args, "--json")...)
 	var report needles.Report
@@ -180,9 +180,9 @@ func TestBenchNeedles_Report(t *testing.T) {
 	}
 	// The server finds every text that has a word of the question, in the order in which they were sent.
 	kinds := len(needles.Kinds())
-	if f.projects != 2*kinds || len(f.texts["svc_sk_p1"]) != 3 || len(report.Kinds) != kinds ||
+	if f.Projects != 2*kinds || len(f.Texts["svc_sk_p1"]) != 3 || len(report.Kinds) != kinds ||
 		report.Total.Questions != 4*kinds || report.Total.At1 >= 1 || report.Total.At10 < 0.9 || len(report.Misses) == 0 {
-		t.Errorf("%d projects, got %+v", f.projects, report.Total)
+		t.Errorf("%d projects, got %+v", f.Projects, report.Total)
 	}
 	got = measured(t, append(args, "--min-r1=1")...)
 	if got.code != exitFailed || !strings.Contains(got.stderr, "R@1 is 0.") || !strings.Contains(got.stdout, "wants") {
@@ -196,7 +196,7 @@ func TestBenchNeedles_Bounds(t *testing.T) {
 			t.Errorf("%s: %+v", flag, got)
 		}
 	}
-	_, dir := startFake(t)
+	_, dir := fakeapitest.Start(t)
 	got := measured(t, "needles", "--data-dir", dir, "--model", "m")
 	if got.code != exitFailed || !strings.Contains(got.stderr, "--model is for --own") {
 		t.Errorf("got %+v", got)

@@ -9,6 +9,7 @@ import (
 	"github.com/alecthomas/kong"
 
 	"github.com/annals-project/annals/bench"
+	"github.com/annals-project/annals/internal/runtest"
 )
 
 func TestPairCmd_Sizes(t *testing.T) {
@@ -28,12 +29,9 @@ func TestPairCmd_Sizes(t *testing.T) {
 	} {
 		var cmd PairCmd
 		parser, err := kong.New(&cmd)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := parser.Parse(append(c.flags, "--base=one,two")); err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, err)
+		_, err = parser.Parse(append(c.flags, "--base=one,two"))
+		runtest.Must(t, err)
 		if got := cmd.sizes(); !reflect.DeepEqual(got, c.want) || strings.Join(cmd.Base, " ") != "one two" {
 			t.Errorf("%s: bases %v, %+v, want %+v", name, cmd.Base, got, c.want)
 		}
