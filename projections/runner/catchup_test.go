@@ -103,7 +103,7 @@ func readTo(
 // A projection waits for one that still needs the oldest read, and no longer than its patience.
 func TestSharedReads_SlowerProjection(t *testing.T) {
 	t.Parallel()
-	w := &fixture{store: eventstoretest.NewMemory(), codec: codec(t), next: map[string]eventstore.Revision{}}
+	w := worldOver(t, nil, eventstoretest.NewMemory())
 	end := w.fill(t, sharedReadsHeld+2)
 	for name, wake := range map[string]func(s *sharedReads){
 		"moves":  func(s *sharedReads) { _, _ = readTo(t.Context(), s, "slow", 0, end/(sharedReadsHeld+2)*2) },
@@ -148,7 +148,7 @@ func TestSharedReads_SlowerProjection(t *testing.T) {
 // A read that ended with the projection that began it is repeated by those that wait for it.
 func TestSharedReads_FailedRead(t *testing.T) {
 	t.Parallel()
-	w := &fixture{store: eventstoretest.NewMemory(), codec: codec(t), next: map[string]eventstore.Revision{}}
+	w := worldOver(t, nil, eventstoretest.NewMemory())
 	end := w.fill(t, 1)
 	began := make(chan struct{})
 	var once sync.Once

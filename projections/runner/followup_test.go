@@ -143,9 +143,7 @@ func TestFollowUp_CommitWithoutAnswer(t *testing.T) {
 	w := newWorld(t)
 	rt := w.runtime(t, nil, slicer{tally: tally{family: "apple"}})
 	r := rt.runners[0]
-	l, err := r.takeLease(t.Context())
-	runtest.Must(t, err)
-	defer l.end()
+	l := takeLease(t, r)
 	w.exec(t, `create function apples.refuse() returns trigger language plpgsql as $$begin raise 'at the commit'; end$$`)
 	w.exec(t, `create constraint trigger refuse after insert on apples.totals deferrable initially deferred
 		for each row execute function apples.refuse()`)
@@ -171,9 +169,7 @@ func TestFollowUp_EpochGuards(t *testing.T) {
 	w := newWorld(t)
 	rt := w.runtime(t, nil, slicer{tally: tally{family: "apple"}})
 	r := rt.runners[0]
-	l, err := r.takeLease(t.Context())
-	runtest.Must(t, err)
-	defer l.end()
+	l := takeLease(t, r)
 	w.add(t, "apple-1", 200)
 	runtest.Must(t, r.catchUp(t.Context(), l, logEnd{}, nil))
 	w.exec(t, "update apples.checkpoint set epoch = epoch + 1")

@@ -13,6 +13,15 @@ import (
 	"github.com/annals-project/annals/internal/runtest"
 )
 
+// takeLease takes a lease to the end of the test.
+func takeLease(t *testing.T, r *runner) *lease {
+	t.Helper()
+	l, err := r.takeLease(t.Context())
+	runtest.Must(t, err)
+	t.Cleanup(l.end)
+	return l
+}
+
 func TestLease_OneOfTwoRuntimesIsActive(t *testing.T) {
 	w := newWorld(t)
 	a := w.runtime(t, nil, tally{family: "apple"})
@@ -45,10 +54,7 @@ func TestLease_OneOfTwoRuntimesIsActive(t *testing.T) {
 func TestLease_DeadProcess(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	first := w.runtime(t, nil, tally{family: "apple"})
-	stop := run(t, first)
-	mustWait(t, first.Waiter(), w.add(t, "apple-1", 1), "apples")
-	stop()
+	w.once(t, nil, tally{family: "apple"})
 	var until time.Time
 	runtest.Must(t, w.db.QueryRow(t.Context(), `update apples.checkpoint set holder = 'dead', until = clock_timestamp() + interval '700 ms' returning until`).Scan(&until))
 	second := w.start(t, nil, tally{family: "apple"})
@@ -64,10 +70,7 @@ func TestLease_DeadProcess(t *testing.T) {
 func TestLease_ProcessWithNameOfDeadOne(t *testing.T) {
 	w := newWorld(t)
 	named := func(c *Config) { c.Holder = "embedded" }
-	first := w.runtime(t, named, tally{family: "apple"})
-	stop := run(t, first)
-	mustWait(t, first.Waiter(), w.add(t, "apple-1", 1), "apples")
-	stop()
+	w.once(t, named, tally{family: "apple"})
 	w.exec(t, `update apples.checkpoint set until = clock_timestamp() + interval '1 hour'`)
 	second := w.start(t, named, tally{family: "apple"})
 	mustWait(t, second.Waiter(), w.add(t, "apple-1", 2), "apples")
@@ -76,10 +79,7 @@ func TestLease_ProcessWithNameOfDeadOne(t *testing.T) {
 // An embedded server stops together with its process.
 func TestLease_ServerStops(t *testing.T) {
 	w := newWorld(t)
-	first := w.runtime(t, nil, tally{family: "apple"})
-	stop := run(t, first)
-	mustWait(t, first.Waiter(), w.add(t, "apple-1", 1), "apples")
-	stop()
+	w.once(t, nil, tally{family: "apple"})
 	w.exec(t,
 		`update apples.checkpoint set until = clock_timestamp() + interval '1 hour', server = server - interval '1 second'`)
 	second := w.start(t, nil, tally{family: "apple"})
@@ -152,12 +152,8 @@ func TestLease_OlderLeaseIsStale(t *testing.T) {
 	w := newWorld(t)
 	runtime := w.runtime(t, nil, tally{family: "apple"})
 	r := runtime.runners[0]
-	older, err := r.takeLease(t.Context())
-	runtest.Must(t, err)
-	defer older.end()
-	younger, err := r.takeLease(t.Context()) // under the same name, so without waiting
-	runtest.Must(t, err)
-	defer younger.end()
+	older := takeLease(t, r)
+	younger := takeLease(t, r) // under the same name, so without waiting
 	page := feed.Page{
 		Next: 5,
 		Events: []eventstore.DecodedEvent{
@@ -360,10 +356,7 @@ func TestLease_HolderFrozenInAPage(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t)
-			first := w.runtime(t, nil, tally{family: "apple"})
-			stop := run(t, first)
-			mustWait(t, first.Waiter(), w.add(t, "apple-1", 1), "apples")
-			stop()
+			w.once(t, nil, tally{family: "apple"})
 			// The lease is not over yet: a standby that looks at it meanwhile must not wait for the lock.
 			w.exec(t, `update apples.checkpoint set holder = 'frozen', until = clock_timestamp() + interval '2 s'`)
 			frozen, err := pgx.ConnectConfig(t.Context(), w.db.Config().ConnConfig.Copy())

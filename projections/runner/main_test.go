@@ -155,13 +155,13 @@ type fixture struct {
 
 func newWorld(t testing.TB) *fixture {
 	t.Helper()
-	return &fixture{
-		db:    pgtest.Database(t),
-		store: eventstoretest.NewMemory(),
-		codec: codec(t),
-		logID: uuid.New(),
-		next:  map[string]eventstore.Revision{},
-	}
+	return worldOver(t, pgtest.Database(t), eventstoretest.NewMemory())
+}
+
+// worldOver has a log of its own.
+func worldOver(t testing.TB, db *pgxpool.Pool, store eventstore.Store) *fixture {
+	t.Helper()
+	return &fixture{db: db, store: store, codec: codec(t), logID: uuid.New(), next: map[string]eventstore.Revision{}}
 }
 
 // add appends numbers to a stream and returns the position of the last.
@@ -211,6 +211,16 @@ func (w *fixture) start(t testing.TB, change func(*Config), projectors ...projec
 	t.Helper()
 	rt := w.runtime(t, change, projectors...)
 	run(t, rt)
+	return rt
+}
+
+// once lets a process apply one more event, and ends it.
+func (w *fixture) once(t testing.TB, change func(*Config), p projections.Projector) *Runtime {
+	t.Helper()
+	rt := w.runtime(t, change, p)
+	stop := run(t, rt)
+	mustWait(t, rt.Waiter(), w.add(t, "apple-1", 1), "apples")
+	stop()
 	return rt
 }
 

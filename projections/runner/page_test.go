@@ -363,9 +363,7 @@ func TestApplyPage_DecidesOnceWhichEventsAreItsOwn(t *testing.T) {
 		return nil
 	}
 	r := w.runtime(t, nil, counted{tally: tally{family: "apple", apply: apply}, asked: &asked}).runners[0]
-	l, err := r.takeLease(t.Context())
-	runtest.Must(t, err)
-	defer l.end()
+	l := takeLease(t, r)
 	var events []eventstore.DecodedEvent
 	for i := range 24 {
 		name := "apple-1"

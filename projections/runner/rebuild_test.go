@@ -25,6 +25,21 @@ func (w *fixture) schemas(t testing.TB, name string) int {
 	return n
 }
 
+func (w *fixture) wantSchemas(t testing.TB, name string, want int) {
+	t.Helper()
+	if n := w.schemas(t, name); n != want {
+		t.Fatalf("%d schemas of %s, want %d", n, name, want)
+	}
+}
+
+// wantNoRebuild checks that a rebuild is refused, and with what words.
+func wantNoRebuild(t testing.TB, rt *Runtime, says string) {
+	t.Helper()
+	if err := rt.Rebuild(limited(t), "apples", nil); err == nil || !strings.Contains(err.Error(), says) {
+		t.Errorf("a rebuild ends with %v, want %q", err, says)
+	}
+}
+
 func TestRebuild_ReplacesRows(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -43,9 +58,7 @@ func TestRebuild_ReplacesRows(t *testing.T) {
 	// The live projector continues, and so do its waiters.
 	mustWait(t, rt.Waiter(), w.add(t, "apple-2", 5), "apples")
 	w.wantTotals(t, "apples", total{"apple-1", 9, 6}, total{"apple-2", 5, 1})
-	if n := w.schemas(t, "apples"); n != 1 {
-		t.Errorf("%d schemas are left of apples", n)
-	}
+	w.wantSchemas(t, "apples", 1)
 	if s := status(t, rt, "apples"); s.Stop != nil || s.LastErr != nil {
 		t.Errorf("status %+v", s)
 	}
@@ -170,10 +183,7 @@ func TestRebuild_DuringCheckForLeftovers(t *testing.T) {
 func TestRebuild_LeftoversOfACrash(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	first := w.runtime(t, nil, tally{family: "apple"})
-	stop := run(t, first)
-	mustWait(t, first.Waiter(), w.add(t, "apple-1", 1), "apples")
-	stop()
+	first := w.once(t, nil, tally{family: "apple"})
 	b, err := first.runners[0].startShadow(t.Context(), RebuildOptions{})
 	runtest.Must(t, err)
 	b.lease.end()
@@ -183,13 +193,8 @@ func TestRebuild_LeftoversOfACrash(t *testing.T) {
 	w.exec(t, ownership.MarkStatement("apples_old_7", w.logID))
 	w.exec(t, `create table apples_old_7.totals (n int)`)
 	w.exec(t, `update apples_next.checkpoint set until = clock_timestamp() + interval '1 hour'`)
-	other := w.runtime(t, nil, tally{family: "apple"})
-	stop = run(t, other)
-	mustWait(t, other.Waiter(), w.add(t, "apple-1", 1), "apples")
-	stop()
-	if n := w.schemas(t, "apples"); n != 2 {
-		t.Errorf("%d schemas are left of apples while another process rebuilds", n)
-	}
+	w.once(t, nil, tally{family: "apple"})
+	w.wantSchemas(t, "apples", 2) // another process rebuilds
 	w.exec(t, `update apples_next.checkpoint set until = clock_timestamp()`)
 	third := w.start(t, nil, tally{family: "apple"})
 	mustWait(t, third.Waiter(), w.add(t, "apple-1", 1), "apples")
@@ -280,9 +285,7 @@ func TestRebuild_OldRowsInUse(t *testing.T) {
 	case <-limited(t).Done():
 		t.Fatal("the rebuild does not end")
 	}
-	if n := w.schemas(t, "apples"); n != 1 {
-		t.Errorf("%d schemas are left of apples", n)
-	}
+	w.wantSchemas(t, "apples", 1)
 	w.wantTotals(t, "apples", total{"apple-1", 6, 3})
 }
 
@@ -321,16 +324,12 @@ func TestVacuum_RebuildOfAKilledProcess(t *testing.T) {
 			if _, err := v.Vacuum(short); err == nil {
 				t.Fatal("vacuumed within the lease of a rebuild")
 			}
-			if n := w.schemas(t, "apples"); n != 2 {
-				t.Fatalf("%d schemas, want that of a rebuild that may be at work among them", n)
-			}
+			w.wantSchemas(t, "apples", 2) // that of a rebuild that may be at work is among them
 			w.exec(t, `update apples_next.checkpoint set until = clock_timestamp()`)
 			if _, err := v.Vacuum(t.Context()); err != nil {
 				t.Fatalf("after the lease: %v", err)
 			}
-			if n := w.schemas(t, "apples"); n != 1 {
-				t.Errorf("%d schemas are left", n)
-			}
+			w.wantSchemas(t, "apples", 1)
 		})
 	}
 }
@@ -367,16 +366,11 @@ func TestDropLeftovers_RebuildAtWork(t *testing.T) {
 func TestRuntime_DropsLeftoversAfterTheirLease(t *testing.T) {
 	w := newWorld(t)
 	apples := tally{family: "apple"}
-	rt := w.runtime(t, nil, apples)
-	stop := run(t, rt)
-	mustWait(t, rt.Waiter(), w.add(t, "apple-1", 1), "apples")
-	stop()
+	w.once(t, nil, apples)
 	w.killedRebuild(t, apples)
 	next := w.start(t, nil, apples)
 	mustWait(t, next.Waiter(), w.add(t, "apple-1", 1), "apples")
-	if n := w.schemas(t, "apples"); n != 2 {
-		t.Fatalf("%d schemas within the lease, want 2", n)
-	}
+	w.wantSchemas(t, "apples", 2)
 	w.exec(t, `update apples_next.checkpoint set until = clock_timestamp()`)
 	eventually(t, "the shadow is dropped", func() bool { return w.schemas(t, "apples") == 1 })
 }
@@ -409,9 +403,7 @@ func TestRebuild_ContinuesAfterAnInterruption(t *testing.T) {
 	stop()
 	rt = w.start(t, nil, tally{family: "apple"}) // the next process keeps what was left
 	mustWait(t, rt.Waiter(), w.add(t, "apple-1", 1), "apples")
-	if n := w.schemas(t, "apples"); n != 2 {
-		t.Fatalf("%d schemas, want the live one and the interrupted one", n)
-	}
+	w.wantSchemas(t, "apples", 2)
 	var end RebuildProgress
 	keep := func(p RebuildProgress) { end = p }
 	runtest.Must(t, rt.Rebuild(t.Context(), "apples", keep))

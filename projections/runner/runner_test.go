@@ -196,13 +196,7 @@ func (w *fixture) rowsAfter(
 // newNodeWorld is a world whose log is the embedded node, reached through the driver.
 func newNodeWorld(t *testing.T) *fixture {
 	t.Helper()
-	return &fixture{
-		db:    pgtest.Database(t),
-		store: nodetest.Store(t, node.Config{Dir: t.TempDir()}),
-		codec: codec(t),
-		logID: uuid.New(),
-		next:  map[string]eventstore.Revision{},
-	}
+	return worldOver(t, pgtest.Database(t), nodetest.Store(t, node.Config{Dir: t.TempDir()}))
 }
 
 func TestRunner_OnTheNode(t *testing.T) {
@@ -259,13 +253,7 @@ func TestRunner_ServerCrash(t *testing.T) {
 	db, err := pg.OpenPool(t.Context(), server.URL())
 	runtest.Must(t, err)
 	t.Cleanup(db.Close)
-	w := &fixture{
-		db:    db,
-		store: eventstoretest.NewMemory(),
-		codec: codec(t),
-		logID: uuid.New(),
-		next:  map[string]eventstore.Revision{},
-	}
+	w := worldOver(t, db, eventstoretest.NewMemory())
 	rt := w.start(t, nil, tally{family: "apple"}, tally{family: "pear"})
 	for range 3 {
 		for range 40 {
@@ -342,9 +330,7 @@ func TestRunner_SchemaOfAnotherApplication(t *testing.T) {
 				"schema apples of the database is of another") {
 				t.Errorf("stop %v", stop)
 			}
-			if err := rt.Rebuild(limited(t), "apples", nil); err == nil || !strings.Contains(err.Error(), "schema apples") {
-				t.Errorf("a rebuild ends with %v", err)
-			}
+			wantNoRebuild(t, rt, "schema apples")
 			w.wantCustomers(t, "apples")
 		})
 	}
@@ -364,9 +350,7 @@ func (w *fixture) wantCustomers(t *testing.T, schemas ...string) {
 func TestDropLeftovers_OfOthers(t *testing.T) {
 	w := newWorld(t)
 	apples := tally{family: "apple"}
-	other := &fixture{
-		db: w.db, store: eventstoretest.NewMemory(), codec: w.codec, logID: uuid.New(), next: map[string]eventstore.Revision{},
-	}
+	other := worldOver(t, w.db, eventstoretest.NewMemory())
 	other.start(t, nil, tally{family: "pear"})
 	mustWait(t, NewWaiter(w.db), other.add(t, "pear-1", 1), "pears")
 	other.killedRebuild(t, tally{family: "pear"})
@@ -385,16 +369,12 @@ func TestDropLeftovers_OfOthers(t *testing.T) {
 	if _, err := (Vacuum{DB: w.db, LogID: w.id, Leftovers: rt.DropLeftovers}).Vacuum(limited(t)); err != nil {
 		t.Error(err)
 	}
-	if err := rt.Rebuild(limited(t), "apples", nil); err == nil || !strings.Contains(err.Error(), "schema apples_next") {
-		t.Errorf("a rebuild ends with %v", err)
-	}
+	wantNoRebuild(t, rt, "schema apples_next")
 	if list, err := Rebuilds(t.Context(), w.db, w.id); err != nil || len(list) > 0 {
 		t.Errorf("rebuilds %+v, %v", list, err)
 	}
 	w.wantCustomers(t, foreign...)
-	if n := w.schemas(t, "pears"); n != 2 {
-		t.Errorf("%d schemas of the other log, want 2", n)
-	}
+	w.wantSchemas(t, "pears", 2)
 	w.exec(t, `drop schema apples_next cascade`)
 	if err := rt.Rebuild(limited(t), "apples", nil); err != nil {
 		t.Error(err)

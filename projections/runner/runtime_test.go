@@ -60,10 +60,7 @@ func TestRuntime_NewerAndOlderVersion(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	for _, version := range []int{1, 2, 2, 4} {
-		rt := w.runtime(t, nil, tally{family: "apple", version: version})
-		stop := run(t, rt)
-		mustWait(t, rt.Waiter(), w.add(t, "apple-1", 1), "apples")
-		stop()
+		w.once(t, nil, tally{family: "apple", version: version})
 	}
 	older := w.start(t, nil, tally{family: "apple", version: 3})
 	last := w.add(t, "apple-1", 1)
@@ -81,10 +78,7 @@ func TestRuntime_LostTarget(t *testing.T) {
 	w := newWorld(t)
 	var resets atomic.Int64
 	for _, target := range []string{"a", "a", "b", "b"} {
-		rt := w.runtime(t, nil, external{tally: tally{family: "apple"}, target: target, reset: &resets})
-		stop := run(t, rt)
-		mustWait(t, rt.Waiter(), w.add(t, "apple-1", 1), "apples")
-		stop()
+		w.once(t, nil, external{tally: tally{family: "apple"}, target: target, reset: &resets})
 	}
 	w.wantTotals(t, "apples", total{"apple-1", 4, 4})
 	if n := resets.Load(); n != 2 {
@@ -247,13 +241,7 @@ func TestRunner_AnotherLog(t *testing.T) {
 	stop()
 
 	t.Run("of another id", func(t *testing.T) {
-		w := &fixture{
-			db:    w.db,
-			store: eventstoretest.NewMemory(),
-			codec: w.codec,
-			logID: uuid.New(),
-			next:  map[string]eventstore.Revision{},
-		}
+		w := worldOver(t, w.db, eventstoretest.NewMemory())
 		rt := w.start(t, nil, tally{family: "apple", version: 2}) // another version does not drop the rows either
 		last := w.add(t, "apple-1", 1, 2, 3)
 		wantUnavailable(t, rt.Waiter().Wait(limited(t), last, "apples"), "has stopped")
@@ -262,40 +250,24 @@ func TestRunner_AnotherLog(t *testing.T) {
 			!strings.Contains(s.Stop.Error(), w.logID.String()) {
 			t.Errorf("stop %v, want both ids", s.Stop)
 		}
-		if err := rt.Rebuild(limited(t), "apples", nil); err == nil || !strings.Contains(err.Error(), first.String()) {
-			t.Errorf("a rebuild ends with %v", err)
-		}
+		wantNoRebuild(t, rt, first.String())
 		w.wantTotals(t, "apples", total{"apple-1", 3, 2})
 	})
 	t.Run("an older copy", func(t *testing.T) {
-		w := &fixture{
-			db:    w.db,
-			store: eventstoretest.NewMemory(),
-			codec: w.codec,
-			logID: first,
-			next:  map[string]eventstore.Revision{},
-		}
+		w := worldOver(t, w.db, eventstoretest.NewMemory())
+		w.logID = first
 		rt := w.start(t, nil, tally{family: "apple"})
 		wantStop(t, rt, "the event store is an older copy")
-		if err := rt.Rebuild(limited(t), "apples", nil); err == nil || !strings.Contains(err.Error(), "an older copy") {
-			t.Errorf("a rebuild ends with %v", err)
-		}
+		wantNoRebuild(t, rt, "an older copy")
 		w.wantTotals(t, "apples", total{"apple-1", 3, 2})
 	})
 	t.Run("a copy that went on", func(t *testing.T) {
-		w := &fixture{
-			db:    w.db,
-			store: eventstoretest.NewMemory(),
-			codec: w.codec,
-			logID: first,
-			next:  map[string]eventstore.Revision{},
-		}
+		w := worldOver(t, w.db, eventstoretest.NewMemory())
+		w.logID = first
 		w.add(t, "apple-1", 1, 2, 3)
 		rt := w.start(t, nil, tally{family: "apple"})
 		wantStop(t, rt, "has diverged")
-		if err := rt.Rebuild(limited(t), "apples", nil); err == nil || !strings.Contains(err.Error(), "has diverged") {
-			t.Errorf("a rebuild ends with %v", err)
-		}
+		wantNoRebuild(t, rt, "has diverged")
 		w.wantTotals(t, "apples", total{"apple-1", 3, 2})
 	})
 }
@@ -373,10 +345,7 @@ func TestStandby_LeaseHolder(t *testing.T) {
 func TestStandby_TargetOfAnotherProcess(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	first := w.runtime(t, nil, external{tally: tally{family: "apple"}, target: "own"})
-	stop := run(t, first)
-	mustWait(t, first.Waiter(), w.add(t, "apple-1", 1), "apples")
-	stop()
+	w.once(t, nil, external{tally: tally{family: "apple"}, target: "own"})
 	hold := func(target string) {
 		t.Helper()
 		w.exec(t, `update apples.checkpoint
