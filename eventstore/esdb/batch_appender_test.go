@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -80,21 +79,12 @@ func (b *batching) open(t *testing.T) *esdb.Store {
 		b.single.Add(1)
 		return in.SendAndClose(appended(5, 50))
 	}}
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	runtest.Must(t, err)
 	server := grpc.NewServer()
 	streams.RegisterStreamsServer(server, b)
 	serverfeatures.RegisterServerFeaturesServer(server, b.fake)
-	served := make(chan error, 1)
-	go func() { served <- server.Serve(listener) }()
-	t.Cleanup(func() {
-		server.Stop()
-		if err := <-served; err != nil && !errors.Is(err, grpc.ErrServerStopped) {
-			t.Errorf("serve: %v", err)
-		}
-	})
+	addr, _ := serving(t, "127.0.0.1:0", server)
 	return nodetest.Open(t, esdb.Config{
-		ConnectionString: "esdb://" + listener.Addr().String() + "?tls=false",
+		ConnectionString: "esdb://" + addr + "?tls=false",
 		Logger:           quiet(),
 		BatchAppends:     true,
 	})
@@ -111,6 +101,22 @@ func stored(revision, position uint64) func(*streams.BatchAppendReq) *streams.Ba
 	}
 }
 
+// openShared is open, and has the common call.
+func (b *batching) openShared(t *testing.T) *esdb.Store {
+	t.Helper()
+	store := b.open(t)
+	b.until(t, store, func() bool { return b.together.Load() > 0 })
+	return store
+}
+
+// silent answers all appends but those to one stream.
+func silent(r *streams.BatchAppendReq) *streams.BatchAppendResp {
+	if streamOf(r) == "silent-1" {
+		return nil
+	}
+	return stored(1, 2)(r)
+}
+
 // until appends until it is so. What comes before the common call stands, goes by calls of its own.
 func (b *batching) until(t *testing.T, store *esdb.Store, so func() bool) {
 	t.Helper()
@@ -122,14 +128,13 @@ func (b *batching) until(t *testing.T, store *esdb.Store, so func() bool) {
 
 func TestBatchAppender_ManyCallers(t *testing.T) {
 	b := &batching{answer: func(r *streams.BatchAppendReq) *streams.BatchAppendResp {
-		number, err := uuid.Parse(string(r.GetOptions().GetStreamIdentifier().GetStreamName())[2:])
+		number, err := uuid.Parse(streamOf(r)[2:])
 		if err != nil || len(r.GetProposedMessages()) != 2 {
 			return stored(0, 1)(r)
 		}
 		return stored(uint64(number[15]), 100+uint64(number[15]))(r)
 	}}
-	store := b.open(t)
-	b.until(t, store, func() bool { return b.together.Load() > 0 })
+	store := b.openShared(t)
 	alone := b.single.Load()
 	var group sync.WaitGroup
 	for i := range 200 {
@@ -167,8 +172,7 @@ func TestBatchAppender_FailedAppendIsRepeatedAlone(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := &batching{answer: answer}
-			store := b.open(t)
-			b.until(t, store, func() bool { return b.together.Load() > 0 })
+			store := b.openShared(t)
 			done, err := store.Append(t.Context(), "a-1", eventstore.NoStream, oneEvent())
 			if want := (eventstore.Appended{Revision: 5, Position: 50}); err != nil || done != want {
 				t.Errorf("%+v, %v, want what the driver was answered: %+v", done, err, want)
@@ -190,14 +194,8 @@ func TestBatchAppender_UnsupportedByServer(t *testing.T) {
 }
 
 func TestBatchAppender_ContextEnds(t *testing.T) {
-	b := &batching{answer: func(r *streams.BatchAppendReq) *streams.BatchAppendResp {
-		if string(r.GetOptions().GetStreamIdentifier().GetStreamName()) == "silent-1" {
-			return nil
-		}
-		return stored(1, 2)(r)
-	}}
-	store := b.open(t)
-	b.until(t, store, func() bool { return b.together.Load() > 0 })
+	b := &batching{answer: silent}
+	store := b.openShared(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
 	_, err := store.Append(ctx, "silent-1", eventstore.NoStream, oneEvent())
@@ -215,8 +213,7 @@ func TestBatchAppender_SendsDeadline(t *testing.T) {
 		hangLimit.Store(int64(r.GetOptions().GetDeadline().AsDuration()))
 		return stored(1, 2)(r)
 	}}
-	store := b.open(t)
-	b.until(t, store, func() bool { return b.together.Load() > 0 })
+	store := b.openShared(t)
 	runtest.Must(t, errorOf(store.Append(t.Context(), "a-1", eventstore.NoStream, oneEvent())))
 	if got := time.Duration(hangLimit.Load()); got != 20*time.Second {
 		t.Errorf("without a deadline the server has %s", got)
@@ -231,19 +228,14 @@ func TestBatchAppender_SendsDeadline(t *testing.T) {
 func TestBatchAppender_CloseDuringAppend(t *testing.T) {
 	arrived := make(chan struct{}, 1)
 	b := &batching{answer: func(r *streams.BatchAppendReq) *streams.BatchAppendResp {
-		if string(r.GetOptions().GetStreamIdentifier().GetStreamName()) == "silent-1" {
+		if streamOf(r) == "silent-1" {
 			arrived <- struct{}{}
 			return nil
 		}
 		return stored(1, 2)(r)
 	}}
-	store := b.open(t)
-	b.until(t, store, func() bool { return b.together.Load() > 0 })
-	failed := make(chan error, 1)
-	go func() {
-		_, err := store.Append(within(t, hangLimit), "silent-1", eventstore.NoStream, oneEvent())
-		failed <- err
-	}()
+	store := b.openShared(t)
+	failed := begin(within(t, hangLimit), store, "silent-1", oneEvent())
 	<-arrived
 	runtest.Must(t, store.Close())
 	// It may have gone on to a call of its own before the driver was closed.
@@ -254,14 +246,8 @@ func TestBatchAppender_CloseDuringAppend(t *testing.T) {
 
 // An append that waits for its answer does not delay the appends of others.
 func TestBatchAppender_SlowAppend(t *testing.T) {
-	b := &batching{answer: func(r *streams.BatchAppendReq) *streams.BatchAppendResp {
-		if string(r.GetOptions().GetStreamIdentifier().GetStreamName()) == "silent-1" {
-			return nil
-		}
-		return stored(1, 2)(r)
-	}}
-	store := b.open(t)
-	b.until(t, store, func() bool { return b.together.Load() > 0 })
+	b := &batching{answer: silent}
+	store := b.openShared(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	var slow sync.WaitGroup
 	for range 100 {

@@ -90,12 +90,7 @@ func (f *fake) Tombstone(ctx context.Context, _ *streams.TombstoneReq) (*streams
 }
 
 // serve starts the server at an address; stop ends it at once.
-func (f *fake) serve(t *testing.T, addr string) (at string, stop func()) {
-	t.Helper()
-	return f.serveWith(t, addr)
-}
-
-func (f *fake) serveWith(t *testing.T, addr string, opts ...grpc.ServerOption) (at string, stop func()) {
+func (f *fake) serve(t *testing.T, addr string, opts ...grpc.ServerOption) (at string, stop func()) {
 	t.Helper()
 	server := grpc.NewServer(append(opts, grpc.MaxRecvMsgSize(17<<20))...)
 	streams.RegisterStreamsServer(server, f)
@@ -175,6 +170,16 @@ func (f failing) on(ctx context.Context) error {
 		return err
 	}
 	return status.Error(f.code, f.text)
+}
+
+// begin begins an append, and returns where its error comes.
+func begin(ctx context.Context, store *esdb.Store, stream string, events []eventstore.Proposed) <-chan error {
+	failed := make(chan error, 1)
+	go func() {
+		_, err := store.Append(ctx, stream, eventstore.NoStream, events)
+		failed <- err
+	}()
+	return failed
 }
 
 func oneEvent() []eventstore.Proposed {

@@ -119,8 +119,7 @@ func TestBatchAppender_TimedOut(t *testing.T) {
 				}
 				return stored(1, 2)(r)
 			}}
-			store := b.open(t)
-			b.until(t, store, func() bool { return b.together.Load() > 0 })
+			store := b.openShared(t)
 			alone := b.single.Load()
 			done, err := store.Append(within(t, hangLimit), "twin-1", eventstore.NoStream, oneEvent())
 			if want := (eventstore.Appended{Revision: 1, Position: 2}); err != nil || done != want {
@@ -159,11 +158,7 @@ func TestAppend_CloseWhileRepeated(t *testing.T) {
 				return failing{codes.Aborted, "Operation timed out: Commit phase timeout.", nil}.on(in.Context())
 			}
 			ctx := within(t, hangLimit)
-			failed := make(chan error, 1)
-			go func() {
-				_, err := store.Append(ctx, "twin-1", eventstore.NoStream, oneEvent())
-				failed <- err
-			}()
+			failed := begin(ctx, store, "twin-1", oneEvent())
 			until(ctx, t, "it is repeated", func() bool { return tries.Load() > 1 })
 			runtest.Must(t, store.Close())
 			if err := <-failed; !errors.Is(err, eventstore.ErrUnknown) || ctx.Err() != nil {
@@ -240,11 +235,7 @@ func TestAppend_LostAnswer(t *testing.T) {
 	}
 	events := oneEvent()
 	w.Mute(true)
-	failed := make(chan error, 1)
-	go func() {
-		_, err := store.Append(ctx, "account-1", eventstore.NoStream, events)
-		failed <- err
-	}()
+	failed := begin(ctx, store, "account-1", events)
 	until(ctx, t, "the append is written", func() bool { return n.Stats().Appends == 1 })
 	w.Cut()
 	if err := <-failed; !errors.Is(err, eventstore.ErrUnknown) || errors.Is(err, eventstore.ErrConflict) {
@@ -276,11 +267,7 @@ func TestAppend_CallerCancels(t *testing.T) {
 	runtest.Must(t, errorOf(store.Head(ctx)))
 	w.Mute(true)
 	impatient, cancel := context.WithCancel(ctx)
-	failed := make(chan error, 1)
-	go func() {
-		_, err := store.Append(impatient, "account-1", eventstore.NoStream, oneEvent())
-		failed <- err
-	}()
+	failed := begin(impatient, store, "account-1", oneEvent())
 	until(ctx, t, "the append is written", func() bool { return n.Stats().Appends == 1 })
 	cancel()
 	if err := <-failed; !errors.Is(err, eventstore.ErrUnknown) || !errors.Is(err, context.Canceled) ||
@@ -371,7 +358,7 @@ func TestCalls_InvalidBytes(t *testing.T) {
 	}, onRead: func(_ *streams.ReadReq, out streams.Streams_ReadServer) error {
 		return out.Send(event("account-1", "thing.done.v1", 0, 7))
 	}}
-	addr, stop = f.serveWith(t, "127.0.0.1:0", garbled)
+	addr, stop = f.serve(t, "127.0.0.1:0", garbled)
 	fails(t, insecure(t, addr), "no message behind a sound start")
 	stop()
 

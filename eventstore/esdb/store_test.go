@@ -337,7 +337,7 @@ func TestCallOnPooledConnection_Panics(t *testing.T) {
 		return nil, failing{codes.NotFound, "Leader info available", trailers}.on(ctx)
 	}
 	var appends atomic.Int64
-	addr, _ := f.serveWith(t, "127.0.0.1:0", grpc.StreamInterceptor(
+	addr, _ := f.serve(t, "127.0.0.1:0", grpc.StreamInterceptor(
 		func(server any, call grpc.ServerStream, info *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
 			if strings.HasSuffix(info.FullMethod, "/Append") && appends.Add(1) == 1 {
 				return status.Error(codes.Aborted, "cut off before it was read")
