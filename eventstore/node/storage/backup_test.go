@@ -21,8 +21,7 @@ import (
 // positions, and nothing that is not in the log. Its list names its last position. The restored log
 // accepts appends.
 func TestBackup_UnderLoad(t *testing.T) {
-	n := open(t, Config{Dir: filepath.Join(t.TempDir(), "log"), FS: vfs.Default})
-	c := clientOf(t, n)
+	n, c := openClient(t, Config{Dir: filepath.Join(t.TempDir(), "log"), FS: vfs.Default})
 	for i := range 300 {
 		c.append(fmt.Sprintf("s%d", i%7), anyRevision, newEvents(1+i%3)...)
 		if i == 150 {
@@ -138,8 +137,7 @@ func TestBackup_CopyWithHole(t *testing.T) {
 
 func backupWithHole(t *testing.T, reads int, readable bool) {
 	fs := &holedFS{FS: vfs.NewMem(), reads: reads}
-	n := open(t, Config{Dir: "/log", FS: fs})
-	c := clientOf(t, n)
+	n, c := openClient(t, Config{Dir: "/log", FS: fs})
 	for i := range 40 {
 		c.append("s", at(int64(i)-1), newEvent(noise(3000)))
 		if i == 0 { // the first log of a folder has an older format, in which a hole looks like the end
@@ -169,8 +167,7 @@ func backupWithHole(t *testing.T, reads int, readable bool) {
 }
 
 func TestBackup_Refused(t *testing.T) {
-	n := open(t, Config{Dir: filepath.Join(t.TempDir(), "log"), FS: vfs.Default})
-	c := clientOf(t, n)
+	n, c := openClient(t, Config{Dir: filepath.Join(t.TempDir(), "log"), FS: vfs.Default})
 	c.append("s", none, newEvents(3)...)
 	runtest.Must(t, n.store.db.Flush())
 	c.append("s", at(2), newEvents(3)...)
@@ -282,8 +279,7 @@ func flip(t *testing.T, path string, at int64) {
 // A backup of a log whose newest events were erased is whole.
 func TestBackup_NewestErased(t *testing.T) {
 	fs := vfs.NewMem()
-	n := open(t, Config{Dir: "/log", FS: fs})
-	c := clientOf(t, n)
+	n, c := openClient(t, Config{Dir: "/log", FS: fs})
 	c.append("kept", none, newEvents(1)...)
 	c.append("gone", none, newEvents(3)...)
 	c.tombstone("gone", anyRevision)

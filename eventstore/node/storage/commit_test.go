@@ -63,8 +63,7 @@ func TestCommit_NoAnswerBeforeFsync(t *testing.T) {
 			<-gate
 		}
 	}}
-	n := open(t, Config{Dir: "log", FS: fs})
-	c := clientOf(t, n)
+	n, c := openClient(t, Config{Dir: "log", FS: fs})
 	c.append("before", none, newEvents(1)...)
 	live := c.subscribe(math.MaxUint64)
 
@@ -116,8 +115,7 @@ func TestCommit_NoAnswerBeforeFsync(t *testing.T) {
 func TestCrash_AcknowledgedEventsRemain(t *testing.T) {
 	const writers, perAppend = 8, 3
 	fs := vfs.NewCrashableMem()
-	n := open(t, Config{Dir: "log", FS: fs})
-	c := clientOf(t, n)
+	c := clientOf(t, open(t, Config{Dir: "log", FS: fs}))
 	var mu sync.Mutex
 	acknowledged := map[string]int64{}
 	ctx, cancel := context.WithCancel(context.Background())
@@ -155,8 +153,7 @@ func TestCrash_AcknowledgedEventsRemain(t *testing.T) {
 		mu.Unlock()
 		crashed := fs.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: []int{0, 50}[round%2], RNG: rng})
 
-		restarted := open(t, Config{Dir: "log", FS: crashed})
-		rc := clientOf(t, restarted)
+		restarted, rc := openClient(t, Config{Dir: "log", FS: crashed})
 		for name, revision := range want {
 			events := rc.read(ofStream(name))
 			if int64(len(events)) <= revision {
@@ -186,8 +183,7 @@ func TestCommit_Group(t *testing.T) {
 			runtime.Gosched()
 		}
 	}}
-	n := open(t, Config{Dir: "log", FS: fs})
-	c := clientOf(t, n)
+	n, c := openClient(t, Config{Dir: "log", FS: fs})
 	var wg sync.WaitGroup
 	var mu sync.Mutex
 	positions := map[uint64]string{}
@@ -239,8 +235,7 @@ func TestCommit_Group(t *testing.T) {
 
 // A stream whose state cannot be read fails only its own calls.
 func TestDamage_OfOneStream(t *testing.T) {
-	n := open(t, Config{Dir: "log", FS: vfs.NewMem(), Logger: slog.New(slog.DiscardHandler)})
-	c := clientOf(t, n)
+	n, c := openClient(t, Config{Dir: "log", FS: vfs.NewMem(), Logger: slog.New(slog.DiscardHandler)})
 	for _, name := range []string{"damaged", "$$cut"} {
 		runtest.Must(t, n.store.db.Set(streamKey(name), []byte("no state"), pebble.Sync))
 	}
@@ -273,8 +268,7 @@ func TestCommit_WrittenRightAfterDelete(t *testing.T) {
 			<-gate
 		}
 	}}
-	n := open(t, Config{Dir: "log", FS: fs, ManualScavenge: true})
-	c := clientOf(t, n)
+	n, c := openClient(t, Config{Dir: "log", FS: fs, ManualScavenge: true})
 	c.append("s", none, newEvents(2)...)
 	closed.Store(true)
 	ctx := runtest.Context(t)

@@ -66,8 +66,7 @@ func TestCrash_DuringAllOperations(t *testing.T) {
 		rounds *= more
 	}
 	fs := &crashableFS{MemFS: vfs.NewCrashableMem()}
-	n := open(t, Config{Dir: "log", FS: fs, MemtableBytes: 128 << 10})
-	c := clientOf(t, n)
+	n, c := openClient(t, Config{Dir: "log", FS: fs, MemtableBytes: 128 << 10})
 	told := &acknowledged{revisions: map[string]int64{}, ended: map[string]bool{}, erased: map[string]bool{}}
 	ctx, cancel := context.WithCancel(context.Background())
 	var load sync.WaitGroup
@@ -178,8 +177,7 @@ func appendAndEnd(ctx context.Context, t *testing.T, c client, told *acknowledge
 
 func checkCrashed(t *testing.T, round int, fs *vfs.MemFS, want *acknowledged) {
 	t.Helper()
-	n := open(t, Config{Dir: "log", FS: fs})
-	c := clientOf(t, n)
+	n, c := openClient(t, Config{Dir: "log", FS: fs})
 	for name, revision := range want.revisions {
 		events, _, err := c.tryRead(ofStream(name))
 		gone := errors.Is(err, errTombstoned)
@@ -230,9 +228,7 @@ func panics(t *testing.T, e *Engine, of string) {
 // in and all later ones get the error, reads continue, and the next start finds what was written.
 func TestWriter_Panic(t *testing.T) {
 	cfg := memoryConfig()
-	cfg.ManualScavenge = true
-	e := open(t, cfg)
-	c := clientOf(t, e)
+	e, c := openClient(t, cfg)
 	_, position := c.append("kept-1", none, newEvent(`{}`))
 	sound := e.writer.short
 	e.writer.short = func() bool { panic("out of order") }
@@ -257,9 +253,7 @@ func TestWriter_Panic(t *testing.T) {
 
 // A panic while the scavenger waits for the writer ends both.
 func TestWriter_PanicDuringScavenge(t *testing.T) {
-	cfg := memoryConfig()
-	cfg.ManualScavenge = true
-	e := open(t, cfg)
+	e := open(t, memoryConfig())
 	vs := e.writer.views
 	e.writer.views = nil
 	if err := e.writer.republishAndDrain(runtest.Context(t)); err == nil || !errors.Is(err, e.Err()) {
@@ -271,9 +265,7 @@ func TestWriter_PanicDuringScavenge(t *testing.T) {
 
 // A panic of the commit itself, which is in a goroutine of its own.
 func TestWriter_PanicOfCommit(t *testing.T) {
-	cfg := memoryConfig()
-	cfg.ManualScavenge = true
-	e := open(t, cfg)
+	e := open(t, memoryConfig())
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
@@ -291,10 +283,7 @@ func TestWriter_PanicOfCommit(t *testing.T) {
 
 // A panic of the scavenger fails the engine too: a scavenge that is waited for ends with the error.
 func TestScavenger_Panic(t *testing.T) {
-	cfg := memoryConfig()
-	cfg.ManualScavenge = true
-	e := open(t, cfg)
-	c := clientOf(t, e)
+	e, c := openClient(t, memoryConfig())
 	c.append("kept-1", none, newEvent(`{}`))
 	e.scavenger.drainReaders = func(context.Context) error { panic("out of order") }
 	if err := e.Scavenge(runtest.Context(t)); err == nil || !errors.Is(err, e.Err()) {
@@ -359,8 +348,7 @@ func TestReplay_Bounded(t *testing.T) {
 // A node that was closed leaves nothing in the write-ahead log.
 func TestReplay_AfterClose(t *testing.T) {
 	disk := vfs.NewMem()
-	n := open(t, Config{Dir: "log", FS: disk})
-	c := clientOf(t, n)
+	n, c := openClient(t, Config{Dir: "log", FS: disk})
 	for i := range 20 {
 		c.append(fmt.Sprintf("s%d", i), none, newEvent(noise(1000)))
 	}

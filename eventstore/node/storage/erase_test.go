@@ -146,8 +146,7 @@ func TestScavenge_NoBytesInFiles(t *testing.T) {
 		t.Run(spread, func(t *testing.T) {
 			rng := rand.New(rand.NewPCG(7, uint64(len(spread))))
 			dir := t.TempDir()
-			n := open(t, Config{Dir: dir, FS: vfs.Default})
-			c := clientOf(t, n)
+			n, c := openClient(t, Config{Dir: dir, FS: vfs.Default})
 			words, texts := secrets(rng)
 			told := func(stream string, expected Expectation, text string) {
 				c.append(stream, expected, event{id: uuid.New(), typ: "told", data: text, raw: true})

@@ -230,8 +230,7 @@ func TestTail_Bounds(t *testing.T) {
 
 // Events older than the maximum age are not returned.
 func TestRead_MaxAge(t *testing.T) {
-	n := open(t, memoryConfig())
-	c := clientOf(t, n)
+	n, c := openClient(t, memoryConfig())
 	c.append("s", none, newEvents(2)...)
 	c.append("$$s", none, metadataEvent(`{"$maxAge":60}`))
 	for age, want := range map[time.Duration]int{0: 2, 59 * time.Second: 2, 2 * time.Minute: 0} {

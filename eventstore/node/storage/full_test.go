@@ -278,8 +278,7 @@ func awaitSpace(t *testing.T, n *Engine) {
 func TestFullDisk_NearlyFull(t *testing.T) {
 	fs := newQuota(100 << 20)
 	fs.reports = true
-	n := open(t, Config{Dir: "log", FS: fs, Reserve: 50 << 20})
-	c := clientOf(t, n)
+	n, c := openClient(t, Config{Dir: "log", FS: fs, Reserve: 50 << 20})
 	kept := newEvents(2)
 	c.append("kept", none, kept...)
 	c.append("gone", none, newEvents(2)...)
@@ -325,8 +324,7 @@ func TestFsync_Failed(t *testing.T) {
 		}
 		return nil
 	}
-	n := open(t, Config{Dir: "log", FS: fs})
-	c := clientOf(t, n)
+	n, c := openClient(t, Config{Dir: "log", FS: fs})
 	kept := newEvents(2)
 	c.append("s", none, kept...)
 	wantRunning(t, n)

@@ -28,6 +28,13 @@ func open(t runtest.T, cfg Config) *Engine {
 	return e
 }
 
+// openClient is open with a client.
+func openClient(t runtest.T, cfg Config) (*Engine, client) {
+	t.Helper()
+	e := open(t, cfg)
+	return e, clientOf(t, e)
+}
+
 // memoryConfig is a log in memory that removes nothing by itself; a second engine with the same
 // configuration opens the same log.
 func memoryConfig() Config { return Config{Dir: "log", FS: vfs.NewMem(), ManualScavenge: true} }

@@ -175,8 +175,7 @@ func holdFolder(dir string) {
 // opened once it is free.
 func TestFolder_InUse(t *testing.T) {
 	dir := t.TempDir()
-	n := open(t, Config{Dir: dir, FS: vfs.Default})
-	c := clientOf(t, n)
+	n, c := openClient(t, Config{Dir: dir, FS: vfs.Default})
 	c.append("s", none, newEvents(1)...)
 	want := "data folder " + dir + " is in use by another process"
 	if second, err := Open(Config{Dir: dir}); err == nil || err.Error() != want {
@@ -251,8 +250,7 @@ func TestPositions_AfterRestart(t *testing.T) {
 	cfg := memoryConfig()
 	head := uint64(0)
 	for i := range 4 {
-		n := open(t, cfg)
-		c := clientOf(t, n)
+		n, c := openClient(t, cfg)
 		name := fmt.Sprintf("s%d", i)
 		_, position := c.append(name, none, newEvents(3)...)
 		if position <= head {
@@ -272,8 +270,7 @@ func TestPositions_AfterRestart(t *testing.T) {
 func usedFolder(t *testing.T) (dir string, events int) {
 	t.Helper()
 	dir = t.TempDir()
-	n := open(t, Config{Dir: dir, FS: vfs.Default})
-	c := clientOf(t, n)
+	n, c := openClient(t, Config{Dir: dir, FS: vfs.Default})
 	for i := range 40 {
 		c.append("s", at(int64(i)-1), newEvent(noise(1000)))
 	}
@@ -424,8 +421,7 @@ func TestOpen_TornEndOfLog(t *testing.T) {
 func TestDamage_ChangedTable(t *testing.T) {
 	dir, _ := usedFolder(t)
 	overwrite(t, newest(t, dir, "", ".sst"), 500, []byte(noise(2000)))
-	n := open(t, Config{Dir: dir, FS: vfs.Default, Logger: slog.New(slog.DiscardHandler)})
-	c := clientOf(t, n)
+	c := clientOf(t, open(t, Config{Dir: dir, FS: vfs.Default, Logger: slog.New(slog.DiscardHandler)}))
 	if _, _, err := c.tryRead(ofAll()); err == nil {
 		t.Error("a changed table was read")
 	}
@@ -479,8 +475,7 @@ func TestOpen_UnwritableFolders(t *testing.T) {
 // streams are known afterwards.
 func TestOpen_OldFormat(t *testing.T) {
 	cfg := memoryConfig()
-	n := open(t, cfg)
-	c := clientOf(t, n)
+	n, c := openClient(t, cfg)
 	c.append("s", none, newEvents(5)...)
 	c.append("$$s", none, metadataEvent(`{"$maxCount":2}`))
 	runtest.Must(t, n.store.db.Delete(boundedKey("s"), nil)) // as an older version left it

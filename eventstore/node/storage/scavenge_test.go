@@ -69,9 +69,7 @@ func wantStored(t testing.TB, n *Engine, text string, want int) {
 // The events of a tombstoned stream and its metadata are removed; the tombstone and other streams
 // stay.
 func TestScavenge_TombstonedStream(t *testing.T) {
-	cfg := memoryConfig()
-	n := open(t, cfg)
-	c := clientOf(t, n)
+	n, c := openClient(t, memoryConfig())
 	secret := event{typ: "told", data: `"the secret"`}
 	for i := range 2*scavengeBatch + 10 {
 		secret.id = newEvent("").id
@@ -122,8 +120,7 @@ func TestScavenge_ContinuesAfterRestart(t *testing.T) {
 // Events before $tb are removed, and the last event of the stream as soon as another follows. Later
 // events stay, and the numbering continues.
 func TestScavenge_TruncatedStream(t *testing.T) {
-	n := open(t, memoryConfig())
-	c := clientOf(t, n)
+	n, c := openClient(t, memoryConfig())
 	told := []event{
 		{id: uuid.New(), typ: "told", data: `"the secret"`},
 		{id: uuid.New(), typ: "told", data: `"the secret"`},
@@ -150,8 +147,7 @@ func TestScavenge_TruncatedStream(t *testing.T) {
 // The events of a soft-deleted stream stay for a while, also if it is written again: its writer may find that it was
 // deleted by mistake.
 func TestScavenge_SoftDeletedStream(t *testing.T) {
-	n := open(t, memoryConfig())
-	c := clientOf(t, n)
+	n, c := openClient(t, memoryConfig())
 	for _, stream := range []string{"s", "again"} {
 		c.append(stream, none, event{id: uuid.New(), typ: "told", data: `"the secret"`})
 		c.append(stream, at(0), event{id: uuid.New(), typ: "told", data: `"the last words"`})
@@ -183,8 +179,7 @@ func TestScavenge_SoftDeletedStream(t *testing.T) {
 func TestScavenge_RewritesFiles(t *testing.T) {
 	secret := strings.Repeat("tell nobody of this ", 20)
 	dir := t.TempDir()
-	n := open(t, Config{Dir: dir, FS: vfs.Default, ManualScavenge: true})
-	c := clientOf(t, n)
+	n, c := openClient(t, Config{Dir: dir, FS: vfs.Default, ManualScavenge: true})
 	// Bytes that do not compress, so that the text would be found as it is.
 	for i := range 50 {
 		c.append(fmt.Sprintf("kept-%d", i), none, newEvent(uuid.NewString()))
@@ -274,10 +269,7 @@ func TestScavenge_JoinsHoles(t *testing.T) {
 
 // An append to a new stream leaves nothing to remove, however many events it has.
 func TestRemoval_OrdinaryAppends(t *testing.T) {
-	cfg := memoryConfig()
-	cfg.ManualScavenge = true
-	n := open(t, cfg)
-	c := clientOf(t, n)
+	n, c := openClient(t, memoryConfig())
 	for i := range 4 {
 		c.append(fmt.Sprintf("s%d", i), none, newEvents(i+1)...)
 		c.append(fmt.Sprintf("s%d", i), at(int64(i)), newEvents(2)...)
@@ -289,10 +281,7 @@ func TestRemoval_OrdinaryAppends(t *testing.T) {
 
 // An immediate removal does not remove the rest of a stream that is deleted meanwhile.
 func TestRemoval_StreamDeletedMeanwhile(t *testing.T) {
-	cfg := memoryConfig()
-	cfg.ManualScavenge = true
-	n := open(t, cfg)
-	c := clientOf(t, n)
+	n, c := openClient(t, memoryConfig())
 	for stream, meta := range map[string]string{"cut": `{"$tb":1}`, "counted": `{"$maxCount":2}`} {
 		c.append(stream, none, newEvents(3)...)
 		c.append(MetaPrefix+stream, none, event{id: newEvent("").id, typ: "$metadata", data: meta})
