@@ -204,11 +204,11 @@ order by f.round_robin, f.position, f.ingestion_id, f.ordinal`
 
 // planLease makes Postgres read leaseItems and selectDueProjects in the order of their index. The tables
 // change faster than their statistics, which would make it choose scans of all that waits, and JIT
-// compilation takes far longer than the statement. Tables are read in lateral joins with "offset 0", by key, so that
-// a hash joins nothing but what was picked and what of it was taken. A lease is a hint, so its commit need not wait for
-// the disk.
-const planLease = `select set_config(name, 'off', true) from unnest(array['jit', 'enable_mergejoin', 'enable_seqscan',
-	'enable_bitmapscan', 'enable_sort', 'synchronous_commit']) as name`
+// compilation takes far longer than the statement. Tables are read in lateral joins with "offset 0", by key: nothing
+// else than a loop can do those, so that a hash joins just what was picked and what of it was taken, which a loop would
+// compare each with each. A lease is a hint, so its commit need not wait for the disk.
+const planLease = `select set_config(name, 'off', true) from unnest(array['jit', 'enable_nestloop', 'enable_mergejoin',
+	'enable_seqscan', 'enable_bitmapscan', 'enable_sort', 'synchronous_commit']) as name`
 
 const (
 	// minWindow is how many items of a project one request may lease, even with many projects.

@@ -315,6 +315,7 @@ type plan struct {
 	Rows   float64 `json:"Actual Rows"`
 	Loops  float64 `json:"Actual Loops"`
 	Lost   float64 `json:"Rows Removed by Filter"`
+	Pairs  float64 `json:"Rows Removed by Join Filter"`
 	Blocks float64 `json:"Shared Hit Blocks"`
 	Read   float64 `json:"Shared Read Blocks"`
 	Plans  []plan  `json:"Plans"`
@@ -327,6 +328,15 @@ func (p plan) rows() (sum float64) {
 	}
 	for _, child := range p.Plans {
 		sum += child.rows()
+	}
+	return sum
+}
+
+// pairs sums the pairs of rows that joins of a plan compare in vain.
+func (p plan) pairs() (sum float64) {
+	sum = p.Pairs * p.Loops
+	for _, child := range p.Plans {
+		sum += child.pairs()
 	}
 	return sum
 }
@@ -383,6 +393,9 @@ func TestLease_ReadsWhatItLeases(t *testing.T) {
 			most := float64(5*size + 2*held + 5*projects)
 			if rows := lease.rows(); rows > most || rows < size {
 				t.Errorf("%d projects, analyzed %v: a lease reads %.0f rows, want at most %.0f", projects, analyzed, rows, most)
+			}
+			if pairs := lease.pairs(); pairs > 0 {
+				t.Errorf("%d projects, analyzed %v: a lease compares %.0f pairs of rows in vain", projects, analyzed, pairs)
 			}
 			held += size
 			t.Logf("%d items, %d projects, analyzed %v: %.0f rows of projects, %.0f rows and %.0f blocks of items",
