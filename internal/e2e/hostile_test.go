@@ -50,9 +50,8 @@ func TestHostileCalls(t *testing.T) {
 	var lasts time.Duration
 	if said := os.Getenv("ANNALS_HOSTILE"); said != "" {
 		var err error
-		if lasts, err = time.ParseDuration(said); err != nil {
-			t.Fatal(err)
-		}
+		lasts, err = time.ParseDuration(said)
+		runtest.Must(t, err)
 	}
 	newHostileWalk(t, seedtest.Of(t)).walk(lasts)
 }

@@ -277,9 +277,8 @@ func (k *killTest) finish() {
 	failed := m.failedSends()
 	runtest.Await(t, "nothing is in progress", func() bool { // sends whose receipt was lost end too
 		var err error
-		if status, err = c.GetIngestion(t.Context(), k.anySend()); err != nil {
-			t.Fatal(err)
-		}
+		status, err = c.GetIngestion(t.Context(), k.anySend())
+		runtest.Must(t, err)
 		return status.Readiness.Raw == 0 && status.Readiness.Comprehension == 0 && (status.Settled || status.Blocked)
 	})
 	if status.Readiness.Failed != failed || status.Settled != (failed == 0) || status.Blocked != (failed > 0) {

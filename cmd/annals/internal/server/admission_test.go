@@ -83,8 +83,7 @@ func TestAdmission_NeighbourOfABurst(t *testing.T) {
 	statuses := make(chan int, 3)
 	var waiting sync.WaitGroup
 	waiting.Go(func() {
-		status, _ := h.call(own, http.MethodPost, api+"/ingest", point{"content": "Bo likes coffee."})
-		statuses <- status
+		statuses <- h.fetchAPI(own, http.MethodPost, api+"/ingest", point{"content": "Bo likes coffee."}).status
 	})
 	waiting.Go(func() { statuses <- h.event(hook.URL, strings.NewReader(`{"content":"Cy likes milk."}`)).status })
 	runtest.Await(t, "both wait", func() bool { return h.backpressure.room.Waiting() == 2 })
@@ -302,18 +301,10 @@ func (r *refusal) wantRefused(why string, deletions bool) {
 // refused first, whatever the state of the service.
 func (r *refusal) wantStated(why string) {
 	r.t.Helper()
-	if got := r.ask(http.MethodPost, api+"/ingest", apitest.UnknownKey,
-		refusedBodies[api+"/ingest"]); got.status != http.StatusUnauthorized {
-		r.t.Errorf("an unknown key while %s: %d %s", why, got.status, got.body)
-	}
-	if got := r.ask(http.MethodGet, "/readyz", "", ""); got.status != http.StatusOK ||
-		!strings.Contains(got.body, `"writesRefused":["`) || !strings.Contains(got.body, why) {
-		r.t.Errorf("readyz while %s: %d %s", why, got.status, got.body)
-	}
+	r.ask(http.MethodPost, api+"/ingest", apitest.UnknownKey, refusedBodies[api+"/ingest"]).want(r.t, http.StatusUnauthorized)
+	r.ask(http.MethodGet, "/readyz", "", "").want(r.t, http.StatusOK, `"writesRefused":["`, why)
 	c, err := client.New(r.urls.API, r.own)
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	runtest.Must(r.t, err)
 	if is, err := c.Ready(r.t.Context()); err != nil || !is.Ready ||
 		!strings.Contains(strings.Join(is.WritesRefused, "; "), why) {
 		r.t.Errorf("status while %s: %+v, %v", why, is, err)
@@ -356,10 +347,7 @@ func TestServer_RefusedWrites(t *testing.T) {
 	s.free.Store(math.MaxUint64)
 	r.waitUntil(false, false, false)
 	h.send(r.own, "/ingest", "completed", point{"id": "later", "content": "Writes are taken again."})
-	if got := r.ask(http.MethodGet, "/readyz", "", ""); got.status != http.StatusOK ||
-		strings.Contains(got.body, "writesRefused") {
-		t.Errorf("readyz at the end: %d %s", got.status, got.body)
-	}
+	r.ask(http.MethodGet, "/readyz", "", "").want(t, http.StatusOK).lacks(t, "writesRefused")
 	for _, e := range h.events() {
 		if strings.Contains(string(e.Data), "never") {
 			t.Errorf("a refused call wrote %s", e.Type)
@@ -425,12 +413,9 @@ func TestServer_RateLimitOfOrganization(t *testing.T) {
 		{management, "/api/v1/projects", 429},
 		{own, "/api/v1/ingest/01890000-0000-7000-8000-00000000000a", 404},
 	} {
-		status, body := h.call(c.key, http.MethodGet, c.path, nil)
-		if status != c.status {
-			t.Errorf("call %d of %s: %d, want %d", n+1, c.path, status, c.status)
-		}
-		if c.status == http.StatusTooManyRequests && len(body) > 0 {
-			t.Errorf("call %d: %s", n+1, body)
+		got := h.fetchAPI(c.key, http.MethodGet, c.path, nil)
+		if got.status != c.status || got.status == http.StatusTooManyRequests && got.body != "" {
+			t.Errorf("call %d of %s: %d %s, want %d", n+1, c.path, got.status, got.body, c.status)
 		}
 	}
 	acme := h.newProject(h.createAcme().ManagementKey, "Tea") // two calls of the three
@@ -439,7 +424,5 @@ func TestServer_RateLimitOfOrganization(t *testing.T) {
 	if _, refusal := a.use("get_usage", nil, nil); !strings.HasPrefix(refusal, "rate-limited: ") {
 		t.Errorf("the call of an agent after three in a minute: %q", refusal)
 	}
-	if status, _ := h.call(acme, http.MethodGet, api+"/usage", nil); status != http.StatusTooManyRequests {
-		t.Errorf("the API in the same minute: %d", status)
-	}
+	h.wants(acme, http.MethodGet, api+"/usage", nil, http.StatusTooManyRequests, "")
 }

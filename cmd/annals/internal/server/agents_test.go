@@ -20,8 +20,34 @@ import (
 	"github.com/annals-project/annals/internal/sealedtables"
 )
 
-// send sends a body to an endpoint of the console, or of the API with a token.
-func (h *consoleHarness) sendAs(token, method, address, contentType, body string) (int, map[string]any) {
+// agentAnswer is what an endpoint answers a program.
+type agentAnswer struct {
+	status int
+	out    map[string]any
+}
+
+// want checks the status, and the code of an error, "" for none.
+func (a agentAnswer) want(t testing.TB, what string, status int, code string) agentAnswer {
+	t.Helper()
+	if a.status != status || a.at("error")+a.at("code") != code {
+		t.Errorf("%s: %d %v, want %d %s", what, a.status, a.out, status, code)
+	}
+	return a
+}
+
+// at is the text at a path of an answer.
+func (a agentAnswer) at(path string) string {
+	var v any = a.out
+	for name := range strings.SplitSeq(path, ".") {
+		m, _ := v.(map[string]any)
+		v = m[name]
+	}
+	text, _ := v.(string)
+	return text
+}
+
+// sendAs sends a body to an endpoint of the console, or of the API with a token.
+func (h *consoleHarness) sendAs(token, method, address, contentType, body string) agentAnswer {
 	h.t.Helper()
 	req, err := http.NewRequestWithContext(h.t.Context(), method, address, strings.NewReader(body))
 	runtest.Must(h.t, err)
@@ -42,26 +68,15 @@ func (h *consoleHarness) sendAs(token, method, address, contentType, body string
 	if len(read) > 0 {
 		runtest.Must(h.t, json.Unmarshal(read, &out))
 	}
-	return res.StatusCode, out
+	return agentAnswer{res.StatusCode, out}
 }
 
 // askAgent posts JSON to an endpoint of registration.
-func (h *consoleHarness) askAgent(path string, body map[string]string) (int, map[string]any) {
+func (h *consoleHarness) askAgent(path string, body map[string]string) agentAnswer {
 	h.t.Helper()
 	text, err := json.Marshal(body)
 	runtest.Must(h.t, err)
 	return h.sendAs("", http.MethodPost, h.urls.Auth+path, "application/json", string(text))
-}
-
-// at is the text at a path of an answer.
-func at(out map[string]any, path string) string {
-	var v any = out
-	for name := range strings.SplitSeq(path, ".") {
-		m, _ := v.(map[string]any)
-		v = m[name]
-	}
-	text, _ := v.(string)
-	return text
 }
 
 type registeredAgent struct{ claim, link, email string }
@@ -69,11 +84,9 @@ type registeredAgent struct{ claim, link, email string }
 func (h *consoleHarness) register(role string) registeredAgent {
 	h.t.Helper()
 	email := h.mail(role)
-	status, out := h.askAgent("/agent/identity", map[string]string{"type": "service_auth", "login_hint": email, "client_name": "Helper"})
-	if status != http.StatusOK {
-		h.t.Fatalf("registered with %d %v", status, out)
-	}
-	return registeredAgent{at(out, "claim.token"), at(out, "claim.attempt.verification_uri"), email}
+	made := h.askAgent("/agent/identity", map[string]string{"type": "service_auth", "login_hint": email, "client_name": "Helper"}).
+		want(h.t, "registered", http.StatusOK, "")
+	return registeredAgent{made.at("claim.token"), made.at("claim.attempt.verification_uri"), email}
 }
 
 var sixDigits = regexp.MustCompile(`<code>(\d{6})</code>`)
@@ -101,8 +114,16 @@ func (h *consoleHarness) decide(role, link, decision string) (status int, code s
 	return http.StatusOK, found[1]
 }
 
+// cannotApprove checks that somebody is refused who approves a link.
+func (h *consoleHarness) cannotApprove(role, link string, status int) {
+	h.t.Helper()
+	if got, page := h.decide(role, link, "approve"); got != status || strings.Contains(page, "Helper") {
+		h.t.Errorf("%s approves a link: %d, want %d: %s", role, got, status, page)
+	}
+}
+
 // try sends a code, without the pause between two of them.
-func (h *consoleHarness) try(claim, code string) (int, map[string]any) {
+func (h *consoleHarness) try(claim, code string) agentAnswer {
 	h.t.Helper()
 	h.exec(`update ops.agent_registrations set tried_at = null where address = $1`, h.network())
 	return h.askAgent("/agent/identity/claim/complete", map[string]string{"claim_token": claim, "user_code": code})
@@ -119,14 +140,14 @@ func (h *consoleHarness) admit(role string) (assertion, refresh string) {
 	h.t.Helper()
 	a := h.register(role)
 	_, code := h.decide(role, a.link, "approve")
-	status, out := h.try(a.claim, code)
-	if status != http.StatusOK || at(out, "status") != "claimed" {
-		h.t.Fatalf("the code %q is answered with %d %v", code, status, out)
+	got := h.try(a.claim, code).want(h.t, "the code", http.StatusOK, "")
+	if got.at("status") != "claimed" {
+		h.t.Fatalf("the code %q is answered with %v", code, got.out)
 	}
-	return at(out, "identity.assertion"), at(out, "identity.refresh_token.value")
+	return got.at("identity.assertion"), got.at("identity.refresh_token.value")
 }
 
-func (h *consoleHarness) exchange(assertion string, more ...string) (int, map[string]any) {
+func (h *consoleHarness) exchange(assertion string, more ...string) agentAnswer {
 	h.t.Helper()
 	form := url.Values{"grant_type": {"urn:ietf:params:oauth:grant-type:jwt-bearer"}, "assertion": {assertion}}
 	for i := 0; i < len(more); i += 2 {
@@ -135,18 +156,10 @@ func (h *consoleHarness) exchange(assertion string, more ...string) (int, map[st
 	return h.sendAs("", http.MethodPost, h.urls.Auth+"/oauth2/token", "application/x-www-form-urlencoded", form.Encode())
 }
 
-func (h *consoleHarness) recallAs(token string) (int, string) {
+func (h *consoleHarness) recallAs(token string) agentAnswer {
 	h.t.Helper()
-	status, out := h.sendAs(token, http.MethodPost, h.urls.API+"/api/v1/recall", "application/json",
+	return h.sendAs(token, http.MethodPost, h.urls.API+"/api/v1/recall", "application/json",
 		`{"query":"launch","identity":"ana"}`)
-	return status, at(out, "code")
-}
-
-func want(t testing.TB, what string, status int, out map[string]any, wantStatus int, code string) {
-	t.Helper()
-	if status != wantStatus || at(out, "error") != code {
-		t.Errorf("%s: %d %v, want %d %s", what, status, out, wantStatus, code)
-	}
 }
 
 func TestAgents_Attacks(t *testing.T) {
@@ -159,8 +172,7 @@ func TestAgents_Attacks(t *testing.T) {
 			"anonymous": {403, "anonymous_registration_disabled"}, "identity_assertion": {400, "unsupported_identity_type"},
 			"other": {400, "invalid_request"}, "service_auth": {400, "invalid_login_hint"}, "refresh": {401, "invalid_refresh_token"},
 		} {
-			status, out := h.askAgent("/agent/identity", map[string]string{"type": kind, "login_hint": "nobody"})
-			want(t, kind, status, out, c.status, c.code)
+			h.askAgent("/agent/identity", map[string]string{"type": kind, "login_hint": "nobody"}).want(t, kind, c.status, c.code)
 		}
 	})
 	t.Run("an unknown address is answered as a known one", func(t *testing.T) {
@@ -168,58 +180,40 @@ func TestAgents_Attacks(t *testing.T) {
 		if !strings.HasPrefix(a.claim, "clm_") || !strings.Contains(a.link, "/agents/claim?token=cvt_") {
 			t.Errorf("registered as %+v", a)
 		}
-		if status, page := h.decide("owner", a.link, "approve"); status != 403 || strings.Contains(page, "Helper") {
-			t.Errorf("the page of a stranger: %d", status)
-		}
+		h.cannotApprove("owner", a.link, 403)
 	})
 	t.Run("wrong account, unverified, nobody", func(t *testing.T) {
 		a := h.register("owner")
-		for role, status := range map[string]int{"admin": 403, "foreign": 403, "nobody": 303} {
-			if got, page := h.decide(role, a.link, "approve"); got != status || strings.Contains(page, "Helper") {
-				t.Errorf("%s opens the link: %d", role, got)
-			}
-		}
-		if got, _ := h.decide("write", h.register("write").link, "approve"); got != 403 {
-			t.Errorf("a person with an unverified address opens the link: %d", got)
-		}
-		status, out := h.try(a.claim, "123456")
-		want(t, "before the approval", status, out, 409, "claim_not_confirmed")
-		status, out = h.askAgent("/agent/identity/claim/complete", map[string]string{"claim_token": a.claim, "user_code": "1"})
-		want(t, "too fast", status, out, 429, "rate_limit_exceeded")
-		status, out = h.try("clm_x", "1")
-		want(t, "an unknown claim", status, out, 401, "invalid_claim_token")
+		h.cannotApprove("admin", a.link, 403)
+		h.cannotApprove("foreign", a.link, 403)
+		h.cannotApprove("nobody", a.link, 303)
+		h.cannotApprove("write", h.register("write").link, 403)
+		h.try(a.claim, "123456").want(t, "before the approval", 409, "claim_not_confirmed")
+		h.askAgent("/agent/identity/claim/complete", map[string]string{"claim_token": a.claim, "user_code": "1"}).
+			want(t, "too fast", 429, "rate_limit_exceeded")
+		h.try("clm_x", "1").want(t, "an unknown claim", 401, "invalid_claim_token")
 		hint := map[string]string{"type": "service_auth", "claim_token": a.claim, "login_hint": h.mail("admin")}
-		status, out = h.askAgent("/agent/identity/claim", hint)
-		want(t, "an attempt for another address", status, out, 400, "invalid_login_hint")
+		h.askAgent("/agent/identity/claim", hint).want(t, "an attempt for another address", 400, "invalid_login_hint")
 		hint["login_hint"] = strings.ToUpper(h.mail("owner"))
 		for range 2 {
-			status, out = h.askAgent("/agent/identity/claim", hint)
-			want(t, "another attempt", status, out, 200, "")
+			h.askAgent("/agent/identity/claim", hint).want(t, "another attempt", 200, "")
 		}
-		status, out = h.askAgent("/agent/identity/claim", hint)
-		want(t, "a fourth attempt", status, out, 429, "too_many_attempts")
+		h.askAgent("/agent/identity/claim", hint).want(t, "a fourth attempt", 429, "too_many_attempts")
 		h.exec(`update ops.agent_attempts set ends_at = now() - interval '1 second'
 			where registration_id in (select id from ops.agent_registrations where address = $1)`, h.network())
-		status, out = h.try(a.claim, "123456")
-		want(t, "expired links", status, out, 410, "user_code_expired")
-		if got, _ := h.decide("owner", a.link, "approve"); got != 404 {
-			t.Errorf("an expired link opens: %d", got)
-		}
+		h.try(a.claim, "123456").want(t, "expired links", 410, "user_code_expired")
+		h.cannotApprove("owner", a.link, 404)
 		h.exec(`update ops.agent_registrations set ends_at = now() - interval '1 second'
 			where claimed_at is null and address = $1`, h.network())
-		status, out = h.try(a.claim, "123456")
-		want(t, "an expired claim", status, out, 410, "claim_expired")
+		h.try(a.claim, "123456").want(t, "an expired claim", 410, "claim_expired")
 	})
 	t.Run("denied", func(t *testing.T) {
 		a := h.register("owner")
 		if status, code := h.decide("owner", a.link, "deny"); status != 200 || code != "" {
 			t.Errorf("denied: %d %s", status, code)
 		}
-		status, out := h.try(a.claim, "123456")
-		want(t, "a denied claim", status, out, 403, "claim_denied")
-		if status, _ := h.decide("owner", a.link, "approve"); status != 409 {
-			t.Errorf("approved after it was denied: %d", status)
-		}
+		h.try(a.claim, "123456").want(t, "a denied claim", 403, "claim_denied")
+		h.cannotApprove("owner", a.link, 409)
 	})
 	t.Run("five wrong codes", func(t *testing.T) {
 		a := h.register("admin")
@@ -229,19 +223,15 @@ func TestAgents_Attacks(t *testing.T) {
 			wrong = "000001"
 		}
 		for range 5 {
-			status, out := h.try(a.claim, wrong)
-			want(t, "a wrong code", status, out, 401, "invalid_user_code")
+			h.try(a.claim, wrong).want(t, "a wrong code", 401, "invalid_user_code")
 		}
-		status, out := h.try(a.claim, code)
-		want(t, "the right code after five wrong ones", status, out, 410, "user_code_expired")
+		h.try(a.claim, code).want(t, "the right code after five wrong ones", 410, "user_code_expired")
 	})
 	t.Run("completed twice", func(t *testing.T) {
 		a := h.register("admin")
 		_, code := h.decide("admin", a.link, "approve")
-		status, out := h.try(a.claim, code)
-		want(t, "the right code", status, out, 200, "")
-		status, out = h.try(a.claim, code)
-		want(t, "the right code again", status, out, 409, "already_claimed")
+		h.try(a.claim, code).want(t, "the right code", 200, "")
+		h.try(a.claim, code).want(t, "the right code again", 409, "already_claimed")
 	})
 	t.Run("tokens", h.agentTokens)
 }
@@ -249,49 +239,35 @@ func TestAgents_Attacks(t *testing.T) {
 // agentTokens is what an agent gets.
 func (h *consoleHarness) agentTokens(t *testing.T) {
 	assertion, _ := h.admit("owner")
-	status, out := h.exchange(assertion)
-	want(t, "exchange", status, out, 200, "")
-	token := at(out, "access_token")
-	if at(out, "scope") != "memory:read memory:write" || out["expires_in"] != 900.0 || at(out, "token_type") != "Bearer" {
-		t.Errorf("exchanged for %v", out)
+	got := h.exchange(assertion).want(t, "exchange", 200, "")
+	token := got.at("access_token")
+	if got.at("scope") != "memory:read memory:write" || got.out["expires_in"] != 900.0 || got.at("token_type") != "Bearer" {
+		t.Errorf("exchanged for %v", got.out)
 	}
-	if status, code := h.recallAs(token); status != 200 {
-		t.Errorf("a recall is answered with %d %s", status, code)
-	}
-	if status, code := h.recallAs(assertion); status != 401 || code != "unauthorized" {
-		t.Errorf("an assertion opens the API: %d %s", status, code)
-	}
+	h.recallAs(token).want(t, "a recall", 200, "")
+	h.recallAs(assertion).want(t, "an assertion at the API", 401, "unauthorized")
 	for resource, c := range map[string]string{
 		h.urls.API: "", h.urls.API + "/": "", h.urls.API + "/api/v1": "", h.urls.API + "/api/v1/": "",
 		h.urls.Console + "/mcp": "invalid_target", h.urls.API + "/api/v1//": "invalid_target",
 	} {
-		status, out := h.exchange(assertion, "resource", resource)
-		want(t, resource, status, out, map[bool]int{true: 200, false: 400}[c == ""], c)
+		h.exchange(assertion, "resource", resource).want(t, resource, map[bool]int{true: 200, false: 400}[c == ""], c)
 	}
-	status, out = h.exchange(assertion, "scope", "memory:read")
-	if status != 200 || at(out, "scope") != "memory:read" {
-		t.Errorf("a narrower scope: %d %v", status, out)
+	got = h.exchange(assertion, "scope", "memory:read").want(t, "a narrower scope", 200, "")
+	if got.at("scope") != "memory:read" {
+		t.Errorf("a narrower scope: %v", got.out)
 	}
-	status, out = h.exchange(assertion, "scope", "memory:admin")
-	want(t, "an unknown scope", status, out, 400, "invalid_scope")
-	status, out = h.exchange(token)
-	want(t, "a token as an assertion", status, out, 400, "invalid_grant")
+	h.exchange(assertion, "scope", "memory:admin").want(t, "an unknown scope", 400, "invalid_scope")
+	h.exchange(token).want(t, "a token as an assertion", 400, "invalid_grant")
 
 	// The role of the person bounds the token.
 	assertion, refresh := h.admit("read")
-	_, out = h.exchange(assertion)
-	if at(out, "scope") != "memory:read" {
-		t.Errorf("the token of a reader has the scope %v", out)
+	if got = h.exchange(assertion); got.at("scope") != "memory:read" {
+		t.Errorf("the token of a reader has the scope %v", got.out)
 	}
-	if got := h.as("read").Ask(http.MethodGet, "/settings/agents", nil); got.Status != 200 || !strings.Contains(got.Body, "Helper") {
-		t.Errorf("the agents of a person: %d", got.Status)
-	}
-	status, _ = h.sendAs("", http.MethodPost, h.urls.Auth+"/oauth2/revoke", "application/x-www-form-urlencoded", "token="+refresh)
-	if status != 200 {
-		t.Errorf("revoked with %d", status)
-	}
-	status, out = h.exchange(assertion)
-	want(t, "the assertion of a revoked registration", status, out, 400, "invalid_grant")
+	h.get("read", "/settings/agents").want(t, 200, "Helper")
+	h.sendAs("", http.MethodPost, h.urls.Auth+"/oauth2/revoke", "application/x-www-form-urlencoded", "token="+refresh).
+		want(t, "revoked", 200, "")
+	h.exchange(assertion).want(t, "the assertion of a revoked registration", 400, "invalid_grant")
 	runtest.Must(t, h.agents.Tidy(t.Context()))
 }
 
@@ -375,7 +351,7 @@ func TestAuthMD_EveryCommand(t *testing.T) {
 	}
 }
 
-func (h *consoleHarness) renewAgent(refresh string) (int, map[string]any) {
+func (h *consoleHarness) renewAgent(refresh string) agentAnswer {
 	h.t.Helper()
 	return h.askAgent("/agent/identity", map[string]string{"type": "refresh", "refresh_token": refresh})
 }
@@ -386,38 +362,31 @@ func TestAgents_RefreshAtOnce(t *testing.T) {
 	t.Parallel()
 	h := startStaff(t)
 	assertion, refresh := h.admit("admin")
-	answers := make([]map[string]any, 2)
+	answers := make([]agentAnswer, 2)
 	var both sync.WaitGroup
 	for i := range answers {
-		both.Go(func() { _, answers[i] = h.renewAgent(refresh) })
+		both.Go(func() { answers[i] = h.renewAgent(refresh) })
 	}
 	both.Wait()
-	next := at(answers[0], "identity.refresh_token.value")
+	const value = "identity.refresh_token.value"
+	next := answers[0].at(value)
 	h.exec(`update ops.agent_refresh_tokens set spent_at = spent_at - interval '60 seconds' where spent_at is not null`)
-	status, late := h.renewAgent(refresh)
-	if next == "" || next == refresh || at(answers[1], "identity.refresh_token.value") != next || status != 200 ||
-		at(late, "identity.refresh_token.value") != next {
-		t.Fatalf("refreshed as %v, and late as %d %v", answers, status, late)
+	late := h.renewAgent(refresh).want(t, "a late refresh", 200, "")
+	if next == "" || next == refresh || answers[1].at(value) != next || late.at(value) != next {
+		t.Fatalf("refreshed as %v, and late as %v", answers, late)
 	}
 	h.restoreAgents(t)
-	if status, out := h.renewAgent(next); status != 200 {
-		t.Errorf("after a restore: %d %v", status, out)
-	}
-	_, out := h.exchange(assertion)
+	h.renewAgent(next).want(t, "after a restore", 200, "")
 	key, _ := h.keys()
 	before, _ := h.usage(key).Project["recalls"].(float64)
-	token := at(out, "access_token")
-	if status, code := h.recallAs(token); status != 200 {
-		t.Errorf("a recall after a restore: %d %s", status, code)
-	}
+	token := h.exchange(assertion).at("access_token")
+	h.recallAs(token).want(t, "a recall after a restore", 200, "")
 	if after, _ := h.usage(key).Project["recalls"].(float64); after != before+1 {
 		t.Errorf("a recall of an agent is counted as %v", after-before)
 	}
 	h.exec(`update ops.agent_refresh_tokens set spent_at = spent_at - interval '5 minutes' where spent_at is not null`)
-	status, out = h.renewAgent(refresh)
-	want(t, "five minutes late", status, out, 401, "invalid_refresh_token")
-	status, out = h.exchange(assertion)
-	want(t, "the assertion of the family", status, out, 400, "invalid_grant")
+	h.renewAgent(refresh).want(t, "five minutes late", 401, "invalid_refresh_token")
+	h.exchange(assertion).want(t, "the assertion of the family", 400, "invalid_grant")
 	a := h.register("owner")
 	if status, _ := h.decide("owner", a.link, "deny"); status != 200 {
 		t.Errorf("denied with %d", status)
@@ -430,17 +399,13 @@ func TestAgents_RefreshAtOnce(t *testing.T) {
 		}
 	}
 	listed("revoked", 1)
-	if status, code := h.recallAs(token); status != 200 {
-		t.Errorf("the token of a revoked agent ends before it expires: %d %s", status, code)
-	}
+	h.recallAs(token).want(t, "the token of a revoked agent, before it expires", 200, "")
 	var id string
 	runtest.Must(t, h.storage.db.QueryRow(t.Context(), `select id::text from access.agents`).Scan(&id))
 	h.postForm("admin", "/settings/agents/stop", url.Values{"agent": {id}}, 403)
 	h.postForm("owner", "/settings/agents/stop", url.Values{"agent": {id}}, 303)
 	listed("stopped", 0)
-	if status, code := h.recallAs(token); status != 401 || code != "unauthorized" {
-		t.Errorf("the token of a stopped agent: %d %s", status, code)
-	}
+	h.recallAs(token).want(t, "the token of a stopped agent", 401, "unauthorized")
 	h.refusesEndedSessions()
 }
 
@@ -465,19 +430,9 @@ func (h *consoleHarness) refusesEndedSessions() {
 		used_at, expires_at) values ($1, 'x', $1, false, false, '', '', now(), now(), now())`, h.ids["admin"])
 	h.works("in a session", h.letIn("admin"), true)
 	h.exec(`delete from ops.signin_sessions`)
-	a := h.register("admin")
-	if status, _ := h.decide("admin", a.link, "approve"); status != http.StatusUnauthorized {
-		t.Errorf("an agent is let in: %d", status)
-	}
-	status, out := h.sendAs("", http.MethodPost, h.urls.Auth+"/oauth2/register", "application/json",
-		`{"client_name":"Desk","redirect_uris":["`+oauthCallback+`"]}`)
-	consent := "/oauth2/consent?" + url.Values{
-		"response_type": {"code"}, "client_id": {at(out, "client_id")}, "redirect_uri": {oauthCallback}, "scope": {"memory:read"},
-		"code_challenge": {strings.Repeat("x", 43)}, "code_challenge_method": {"S256"}, "resource": {h.urls.Console + "/mcp"},
-	}.Encode()
-	answer := h.as("admin").Ask(http.MethodPost, consent,
-		url.Values{"decision": {"approve"}, "place": {h.home().String()}})
+	h.cannotApprove("admin", h.register("admin").link, http.StatusUnauthorized)
+	_, answer := h.consent("admin", strings.Repeat("x", 43))
 	if answer.Status != http.StatusUnauthorized || answer.Location != "" {
-		t.Errorf("registered with %d, a client is let in: %d %s", status, answer.Status, answer.Location)
+		t.Errorf("a client is let in: %d %s", answer.Status, answer.Location)
 	}
 }

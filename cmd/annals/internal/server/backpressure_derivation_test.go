@@ -12,6 +12,7 @@ import (
 
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/internal/admission"
+	"github.com/annals-project/annals/internal/runtest"
 	"github.com/annals-project/annals/projections/datapoints"
 )
 
@@ -32,9 +33,7 @@ func newQueueFixture(t *testing.T) *queue {
 	q := &queue{ownersFixture: newOwnersFixture(), of: map[uuid.UUID]int{}}
 	q.backpressure.clock = func() time.Time { return q.ownersFixture.pressureFixture.clock }
 	q.queue = q.asked()
-	if err := q.begin(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, q.begin(t.Context()))
 	return q
 }
 
@@ -147,9 +146,7 @@ func TestBackpressure_ItemsBeforeDerivationBegan(t *testing.T) {
 	q := newQueueFixture(t)
 	q.derives.Store(false)
 	q.headNow = 70
-	if err := q.begin(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, q.begin(t.Context()))
 	q.headNow = 90
 	if err := q.begin(t.Context()); err != nil { // again, as after a panic of the worker
 		t.Fatal(err)

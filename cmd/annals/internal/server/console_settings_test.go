@@ -64,11 +64,8 @@ func TestConsole_SettingsOfAnOrganization(t *testing.T) {
 	if len(shown) != 1 || shown[0] == before {
 		t.Fatalf("the page shows %d keys", len(shown))
 	}
-	for key, want := range map[string]int{before: http.StatusUnauthorized, shown[0]: http.StatusOK} {
-		if status, _ := h.call(key, http.MethodGet, api+"/projects", nil); status != want {
-			t.Errorf("a key is answered %d, want %d", status, want)
-		}
-	}
+	h.wants(before, http.MethodGet, api+"/projects", nil, http.StatusUnauthorized, "")
+	h.wants(shown[0], http.MethodGet, api+"/projects", nil, http.StatusOK, "")
 	if again := admin.Open(page); len(again.Secrets()) > 0 {
 		t.Error("the key is shown again")
 	}
@@ -97,13 +94,9 @@ func TestConsole_History(t *testing.T) {
 		t.Errorf("the events of a project are those of %s: %.300s", admin.At.URL, admin.At.Text())
 	}
 	for path, want := range map[string]int{"?after=x": 400, "?after=-1": 400, "?project=theirs": 404} {
-		if got := admin.Ask(http.MethodGet, page+path, nil); got.Status != want {
-			t.Errorf("%s is answered %d", path, got.Status)
-		}
+		h.get("admin", page+path).want(t, want)
 	}
-	if theirs := h.as("foreign").Open(page).Text(); strings.Contains(theirs, "the caps of") || !strings.Contains(theirs, "Theirs") {
-		t.Errorf("the owner of another organization sees %.500s", theirs)
-	}
+	h.get("foreign", page).want(t, http.StatusOK, "Theirs").lacks(t, "the caps of")
 }
 
 func TestConsole_ErasureOfAPerson(t *testing.T) {
@@ -117,21 +110,12 @@ func TestConsole_ErasureOfAPerson(t *testing.T) {
 	runtest.Must(t, h.storage.db.QueryRow(t.Context(), `select slug from access.projects where slug like 'support-desk%' and organization_id = $1`,
 		h.home()).
 		Scan(&other))
-	sent := admin.Ask(http.MethodPost, "/p/"+other+"/identity", url.Values{
-		"new": {"1"}, "identity": {ana}, "key": {"team"}, "value": {"x"},
-	})
-	if sent.Status != http.StatusSeeOther {
-		t.Fatalf("an identity of another project: %d %s", sent.Status, problemOf(sent.Body))
-	}
+	h.submit("admin", "/p/"+other+"/identity", "new", "1", "identity", ana, "key", "team", "value", "x").
+		want(t, http.StatusSeeOther)
 	admin.Open(page)
 	admin.Submit("See what there is", map[string]string{"Identity": ana})
-	admin.See(webtest.Plain(ana))
-	for _, text := range []string{
-		"since a name may be written in many ways", "1 event of webhooks that was dropped", "1 text of others has this name",
-		"What other projects have of this identity: " + other, "Sends 1 of them again",
-	} {
-		admin.See(text)
-	}
+	admin.See(webtest.Plain(ana), "since a name may be written in many ways", "1 event of webhooks that was dropped",
+		"1 text of others has this name", "What other projects have of this identity: "+other, "Sends 1 of them again")
 	admin.Submit("Replay the dropped ones first", nil)
 	admin.See("1 event was replayed: 0 became data points, 1 was dropped again.", webtest.Plain(ana))
 	runtest.Await(t, "the replay is dropped in its turn", func() bool {
@@ -168,20 +152,15 @@ func TestConsole_ErasureOfAPerson(t *testing.T) {
 	for _, path := range []string{
 		strings.Replace(receipt, "default", "support-desk", 1), page + "/x", page + "/" + h.ids["admin"].String(),
 	} {
-		if got := admin.Ask(http.MethodGet, path, nil); got.Status != http.StatusNotFound {
-			t.Errorf("%s is answered %d", path, got.Status)
-		}
+		h.get("admin", path).want(t, http.StatusNotFound)
 	}
-	if got := h.as("write").Ask(http.MethodPost, page, url.Values{"identity": {"ben"}, "again": {"ben"}}); got.Status != 403 {
-		t.Errorf("somebody who may write erases: %d", got.Status)
-	}
+	h.submit("write", page, "identity", "ben", "again", "ben").want(t, http.StatusForbidden)
 }
 
-// recallStatus is what the API answers to a recall with a key.
-func (h *consoleHarness) recallStatus(key string) int {
+// recalls checks what the API answers to a recall with a key.
+func (h *consoleHarness) recalls(key string, status int) {
 	h.t.Helper()
-	status, _ := h.call(key, http.MethodPost, api+"/recall", point{"query": "tea", "identity": "ana"})
-	return status
+	h.wants(key, http.MethodPost, api+"/recall", point{"query": "tea", "identity": "ana"}, status, "")
 }
 
 // lastEvent returns the newest event of a type, as it is stored.
@@ -219,9 +198,10 @@ func TestConsole_ProjectAndItsKeys(t *testing.T) {
 	admin.Submit("Create key", map[string]string{"Name": "bot"})
 	admin.Answered(http.StatusOK)
 	leaked := admin.At.Secrets()[0]
-	if len(admin.Open("/p/"+slug+"/keys").Secrets()) > 0 || h.recallStatus(leaked) != http.StatusOK {
-		t.Error("the key is shown a second time, or does not work")
+	if len(admin.Open("/p/"+slug+"/keys").Secrets()) > 0 {
+		t.Error("the key is shown a second time")
 	}
+	h.recalls(leaked, http.StatusOK)
 	admin.Follow("bot")
 	path := admin.At.URL.Path
 	runtest.Await(t, "the last use is shown", func() bool { return !strings.Contains(admin.Open(path).Text(), "not in 90 days") })
@@ -237,22 +217,15 @@ func TestConsole_ProjectAndItsKeys(t *testing.T) {
 	admin.Submit("Create the replacement", map[string]string{"Name": "bot 2"})
 	replacement := admin.At.Secrets()[0]
 	admin.Follow("see whether the old one is still used")
-	if got := admin.Ask(http.MethodPost, path+"/revoke", nil); got.Status != http.StatusBadRequest {
-		t.Errorf("revoked without a tick: %d", got.Status)
-	}
+	h.submit("admin", path+"/revoke").want(t, http.StatusBadRequest) // without a tick
 	admin.Submit("Revoke the key", map[string]string{"sure": "yes"})
 	admin.See("Revoked. It is refused from now on.")
-	if h.recallStatus(leaked) != http.StatusUnauthorized || h.recallStatus(replacement) != http.StatusOK {
-		t.Error("the leaked key works, or its replacement does not")
-	}
+	h.recalls(leaked, http.StatusUnauthorized)
+	h.recalls(replacement, http.StatusOK)
 	for _, do := range []string{"/reveal", "/revoke"} {
-		if got := admin.Ask(http.MethodPost, path+do, url.Values{"sure": {"yes"}}); got.Status != http.StatusNotFound {
-			t.Errorf("%s of a revoked key: %d", do, got.Status)
-		}
+		h.submit("admin", path+do, "sure", "yes").want(t, http.StatusNotFound)
 		elsewhere := "/p/default/keys" + path[strings.LastIndex(path, "/"):] + do
-		if got := admin.Ask(http.MethodPost, elsewhere, url.Values{"sure": {"yes"}}); got.Status != http.StatusNotFound {
-			t.Errorf("%s of a key of another project: %d", do, got.Status)
-		}
+		h.submit("admin", elsewhere, "sure", "yes").want(t, http.StatusNotFound)
 	}
 }
 
@@ -265,18 +238,11 @@ func between(text, before, after string) string {
 func TestConsole_CapsAndArchive(t *testing.T) {
 	h := newStaff(t)
 	admin := h.as("admin")
-	for _, wrong := range []url.Values{
-		{"ingestionCap": {"-1"}},
-		{"ingestionCap": {"1.5"}},
-		{"ingestionCap": {"<b>"}},
-		{"creditCap": {"0.55"}},
-		{"creditCap": {"-2"}},
-		{"creditCap": {"many"}},
-		{"ingestionCap": {"99999999999999999999"}},
+	for name, wrong := range map[string][]string{
+		"ingestionCap": {"-1", "1.5", "<b>", "99999999999999999999"}, "creditCap": {"0.55", "-2", "many"},
 	} {
-		if got := admin.Ask(http.MethodPost, "/p/default/caps", wrong); got.Status != http.StatusBadRequest ||
-			strings.Contains(got.Body, "<b>") {
-			t.Errorf("%v: %d %s", wrong, got.Status, got.Body)
+		for _, value := range wrong {
+			h.submit("admin", "/p/default/caps", name, value).want(t, http.StatusBadRequest).lacks(t, "<b>")
 		}
 	}
 	admin.Open("/p/default/caps")
@@ -286,42 +252,30 @@ func TestConsole_CapsAndArchive(t *testing.T) {
 		t.Errorf("who set the caps is not recorded: %s", meta)
 	}
 	key, _ := h.keys()
-	status, refused := h.call(key, http.MethodPost, api+"/ingest", point{"id": "x", "content": strings.Repeat("tea ", 1000)})
-	if status != http.StatusTooManyRequests {
-		t.Errorf("beyond the cap: %d %s", status, refused)
-	}
+	beyond := point{"id": "x", "content": strings.Repeat("tea ", 1000)}
+	h.wants(key, http.MethodPost, api+"/ingest", beyond, http.StatusTooManyRequests, "")
 	admin.Submit("Save caps", map[string]string{"Ingestion cap": "", "Credit cap": ""})
-	if got := admin.Ask(http.MethodGet, "/p/default/caps?format=json", nil); !strings.Contains(got.Body, `"creditCap": null`) {
-		t.Errorf("the caps are %s", got.Body)
-	}
+	h.get("admin", "/p/default/caps?format=json").want(t, http.StatusOK, `"creditCap": null`)
 	admin.Open("/p/default")
 	admin.Submit("Archive", nil)
 	admin.See("Nothing is done yet.")
 	admin.Submit("Yes, do it", nil)
 	admin.See("This project is archived")
-	if got := h.recallStatus(key); got != http.StatusForbidden {
-		t.Errorf("a key of an archived project: %d", got)
-	}
+	h.recalls(key, http.StatusForbidden)
 	admin.Submit("Unarchive", nil)
-	if got := h.recallStatus(key); got != http.StatusOK {
-		t.Errorf("a key of an unarchived project: %d", got)
-	}
-	if got := admin.Ask(http.MethodPost, "/p/default/archived", url.Values{"archived": {"maybe"}}); got.Status != http.StatusBadRequest {
-		t.Errorf("archived maybe: %d", got.Status)
-	}
+	h.recalls(key, http.StatusOK)
+	h.submit("admin", "/p/default/archived", "archived", "maybe").want(t, http.StatusBadRequest)
 }
 
 // The list has what somebody may read, by a filter, as CSV that no spreadsheet runs, and as JSON.
 func TestConsole_ListOfProjects(t *testing.T) {
 	h := newStaff(t)
-	readers := map[string]*webtest.Reader{"admin": h.as("admin"), "read": h.as("read"), "member": h.as("member")}
-	admin := readers["admin"]
 	for _, name := range []string{"=1+1 cmd", "Zulu"} {
-		admin.Open("/")
-		admin.Submit("Create project", map[string]string{"Name": name})
+		h.submit("admin", "/", "name", name).want(t, http.StatusSeeOther)
 	}
-	readers["read"].Open("/p/default")
-	readers["read"].SeeLater("up to date")
+	read := h.as("read")
+	read.Open("/p/default")
+	read.SeeLater("up to date")
 	for _, c := range []struct {
 		who, path   string
 		has, hasNot string
@@ -337,10 +291,6 @@ func TestConsole_ListOfProjects(t *testing.T) {
 		{"member", "/", "There is no project that you may read", "/p/"},
 		{"member", "/", "There is no project that you may read", "Create project"},
 	} {
-		answer := readers[c.who].Ask(http.MethodGet, c.path, nil)
-		if answer.Status != http.StatusOK || !strings.Contains(answer.Body, c.has) ||
-			strings.Contains(answer.Body, c.hasNot) {
-			t.Errorf("%s of %s: %d %s", c.path, c.who, answer.Status, answer.Body)
-		}
+		h.get(c.who, c.path).want(t, http.StatusOK, c.has).lacks(t, c.hasNot)
 	}
 }

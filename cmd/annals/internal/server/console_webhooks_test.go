@@ -62,9 +62,7 @@ func TestConsole_WebhookFromCreationToDeletion(t *testing.T) {
 	dry := func(fields map[string]string) string {
 		t.Helper()
 		page := r.Submit("Try", fields)
-		if page.Status != http.StatusOK {
-			t.Fatalf("try: %d %s", page.Status, page.Text())
-		}
+		r.Answered(http.StatusOK)
 		return webtest.Plain(page.Find("#dry").Text())
 	}
 	const sample = `{"id":"a-1","text":"The pump is hot.","at":1746349953,"level":"high"}`
@@ -86,9 +84,7 @@ func TestConsole_WebhookFromCreationToDeletion(t *testing.T) {
 
 	r.Open(show)
 	event := h.settledEvent(r, r.Submit("Send test event", map[string]string{"sample": sample}))
-	if text := event.Text(); !containsAll(text, []string{"ingested", "test", "a-1", "annals-console", "The pump is hot."}) {
-		t.Errorf("the test event: %s", text)
-	}
+	r.See("ingested", "test", "a-1", "annals-console", "The pump is hot.")
 	first, by := event.URL.Path, "person:"+h.ids["write"].String()
 	if _, meta := h.lastEvent("datapoint.revision-accepted.v1"); !strings.Contains(meta, by) {
 		t.Errorf("who sent the test event is not recorded: %s", meta)
@@ -124,9 +120,7 @@ func TestConsole_WebhookFromCreationToDeletion(t *testing.T) {
 	r.Open(show)
 	r.Submit("Resume", nil)
 	page = r.Submit("Rotate the token", nil)
-	if text := page.Text(); !containsAll(text, []string{"replaced the address of the webhook", "created the webhook", h.mail("write")}) {
-		t.Errorf("the page lacks what was changed: %s", text)
-	}
+	r.See("replaced the address of the webhook", "created the webhook", h.mail("write"))
 	rotated := webtest.Plain(page.Find(".copy code").First().Text())
 	if rotated == url || h.event(rotated, strings.NewReader(sample)).status != http.StatusAccepted ||
 		h.event(url, strings.NewReader(sample)).status != http.StatusNotFound {
@@ -135,9 +129,7 @@ func TestConsole_WebhookFromCreationToDeletion(t *testing.T) {
 	if page = r.Submit("Delete the webhook", nil); !strings.Contains(page.Text(), "Deleted.") || strings.Contains(page.Text(), "Alarms") {
 		t.Errorf("deleted: %s", page.Text())
 	}
-	if page = r.Open(show); page.Status != http.StatusNotFound {
-		t.Errorf("a deleted webhook: %d", page.Status)
-	}
+	h.get("write", show).want(t, http.StatusNotFound)
 }
 
 func containsAll(text string, parts []string) bool {
@@ -191,19 +183,14 @@ func TestConsole_WebhookForReaders(t *testing.T) {
 			t.Errorf("%s sees the token: %v", role, seen)
 		}
 	}
-	r := h.as("write")
 	for _, path := range []string{
 		"/whk_unknown", "/" + h.hook.ID + "/events/x", "/" + h.hook.ID + "/events/01a216df-1290-7354-8715-6837833f366a",
 		"/whk_unknown/events/" + h.hookEvent.RequestID.String(),
 	} {
-		if page := r.Open(hooks + path); page.Status != http.StatusNotFound {
-			t.Errorf("%s: %d", path, page.Status)
-		}
+		h.get("write", hooks+path).want(t, http.StatusNotFound)
 	}
 	for _, query := range []string{"?from=x", "?from=2026-01-01&to=2026-03-01", "?from=2026-01-02&to=2026-01-01", "?after=x"} {
-		if page := r.Open(hooks + "/" + h.hook.ID + "/events" + query); page.Status != http.StatusBadRequest {
-			t.Errorf("%s: %d", query, page.Status)
-		}
+		h.get("write", hooks+"/"+h.hook.ID+"/events"+query).want(t, http.StatusBadRequest)
 	}
 }
 
@@ -213,16 +200,12 @@ func TestConsole_WebhookOfAnotherProject(t *testing.T) {
 	key, management := h.keys()
 	h.furnishWebhook(key)
 	h.must(management, http.MethodPost, api+"/projects", point{"name": "Other"}, nil)
-	r := h.as("owner")
-	const other = "/p/other"
-	if page := r.Open(other + "/webhooks"); page.Status != http.StatusOK {
-		t.Errorf("the webhooks of another project: %d", page.Status)
-	}
+	const other = "/p/other/webhooks"
+	h.get("owner", other).want(t, http.StatusOK)
 	for _, path := range h.hookPages() {
-		if page := r.Open(other + "/webhooks" + path); page.Status != http.StatusNotFound {
-			t.Errorf("%s: %d", path, page.Status)
-		}
+		h.get("owner", other+path).want(t, http.StatusNotFound)
 	}
+	r := h.as("owner")
 	rows := r.Open("/p/default/webhooks").Find("tbody tr")
 	if rows.Length() != 1 || !containsAll(webtest.Plain(rows.Text()), []string{"active", "the whole project", "1", "1", "0"}) {
 		t.Errorf("the list has %s", webtest.Plain(rows.Text()))
@@ -241,12 +224,10 @@ func (h *consoleHarness) removeAudienceOfHook(r *webtest.Reader) {
 		h.t.Errorf("saved: %d %s", page.Status, page.Text())
 	}
 	h.must(key, http.MethodDelete, api+"/audiences/crew", nil, nil)
-	if page := r.Open(hooks + "/" + h.hook.ID); !strings.Contains(page.Text(), "The audience crew was deleted") {
-		h.t.Errorf("after the deletion of the audience: %s", page.Text())
-	}
-	if page := r.Submit("Save", nil); page.Status != http.StatusBadRequest {
-		h.t.Errorf("saved with a deleted audience: %d", page.Status)
-	}
+	r.Open(hooks + "/" + h.hook.ID)
+	r.See("The audience crew was deleted")
+	r.Submit("Save", nil)
+	r.Answered(http.StatusBadRequest)
 }
 
 // An event whose body is not in the log as it came is neither a sample nor replayed, and its page has the reason.
@@ -263,17 +244,9 @@ func TestConsole_WebhookBodiesThatAreLost(t *testing.T) {
 		why   string
 	}{{cut, "the body was cut"}, {h.hookEvent, "no longer"}} {
 		path := hooks + "/" + h.hook.ID + "/events/" + c.event.RequestID.String()
-		page := r.Open(path)
-		if text := page.Text(); page.Status != http.StatusOK || !strings.Contains(text, "cannot be sent again") ||
-			!strings.Contains(text, c.why) || strings.Contains(text, "The lift is broken") {
-			t.Errorf("%s: %d %s", c.why, page.Status, text)
-		}
-		for _, change := range []string{"/replay", "/body"} {
-			method := map[string]string{"/replay": http.MethodPost, "/body": http.MethodGet}[change]
-			if got := r.Ask(method, path+change, nil); got.Status != http.StatusConflict || !strings.Contains(got.Body, c.why) {
-				t.Errorf("%s of an event of which %s: %d", change, c.why, got.Status)
-			}
-		}
+		h.get("write", path).want(t, http.StatusOK, "cannot be sent again", c.why).lacks(t, "The lift is broken")
+		h.submit("write", path+"/replay").want(t, http.StatusConflict, c.why)
+		h.get("write", path+"/body").want(t, http.StatusConflict, c.why)
 		option := r.Open(hooks + "/" + h.hook.ID).Find("option[value='" + c.event.RequestID.String() + "']")
 		if _, disabled := option.Attr("disabled"); !disabled || !strings.Contains(option.Text(), c.why) {
 			t.Errorf("the sample is offered as %s", option.Text())

@@ -417,9 +417,7 @@ func TestPooler_ModeChanges(t *testing.T) {
 	}
 	h.awaitPoints(key, sent)
 	runtest.Await(t, "the service is ready", func() bool { return h.readyz().status == http.StatusOK })
-	if got := h.readyz(); strings.Contains(got.body, "setAside") {
-		t.Errorf("/readyz: %s", got.body)
-	}
+	h.readyz().want(t, http.StatusOK).lacks(t, "setAside")
 }
 
 // pool_max_conns bounds the connections of all pools of a process together.
@@ -452,9 +450,7 @@ func TestShares(t *testing.T) {
 // A missing right at the start names the setting and the statement that grants it.
 func TestWithCure(t *testing.T) {
 	db, err := pg.NewPool(t.Context(), `postgres://annals-app@h/app%22s`)
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	defer db.Close()
 	denied := fmt.Errorf("migrate schema ops: %w", &pgconn.PgError{Code: missingRight, Message: "permission denied"})
 	if text := withCure(db, denied).Error(); !strings.Contains(text, "ANNALS_POSTGRES") ||

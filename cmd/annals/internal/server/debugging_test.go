@@ -66,8 +66,8 @@ func debuggingReads(t *testing.T) (routes []auth.Route) {
 // logged returns the endpoints of all calls that are made before this one, and how often they are logged.
 func (d *debugged) logged() map[string]int {
 	d.t.Helper()
-	_, header, _ := d.callWithHeader(d.key, http.MethodGet, api+"/audiences", nil)
-	d.loggedAs(d.key, uuid.MustParse(header.Get("X-Request-Id")))
+	last := d.fetchAPI(d.key, http.MethodGet, api+"/audiences", nil)
+	d.loggedAs(d.key, uuid.MustParse(last.header.Get("X-Request-Id")))
 	counts := map[string]int{}
 	for after := ""; ; {
 		var page struct {
@@ -142,14 +142,11 @@ func (h *harness) explain(key, id string) (e client.Explanation) {
 // sendOnce sends without waiting, and returns the ids of the send and of the request.
 func (h *harness) sendOnce(key, path string, status int, body any) (ingestion, request string) {
 	h.t.Helper()
-	got, header, answer := h.callWithHeader(key, http.MethodPost, api+path, body)
-	var receipt struct {
-		IngestionID string `json:"ingestionId"`
-	}
-	if err := json.Unmarshal(answer, &receipt); err != nil || got != status {
-		h.t.Fatalf("%d %s, %v", got, answer, err)
-	}
-	return receipt.IngestionID, header.Get("X-Request-Id")
+	got := h.fetchAPI(key, http.MethodPost, api+path, body)
+	got.want(h.t, status)
+	var receipt struct{ IngestionID string }
+	runtest.Must(h.t, json.Unmarshal([]byte(got.body), &receipt))
+	return receipt.IngestionID, got.header.Get("X-Request-Id")
 }
 
 // A call is explained by its own id and that of its send, from the moment that it is answered until after its deletion,
@@ -157,8 +154,8 @@ func (h *harness) sendOnce(key, path string, status int, body any) (ingestion, r
 func TestServer_ExplainASend(t *testing.T) {
 	unraced(t)
 	d := newDebugged(t)
-	_, header, _ := d.callWithHeader(d.key, http.MethodPost, api+"/ingest", point{"content": "x", "audience": "none"})
-	refused := header.Get("X-Request-Id")
+	unknown := point{"content": "x", "audience": "none"}
+	refused := d.fetchAPI(d.key, http.MethodPost, api+"/ingest", unknown).header.Get("X-Request-Id")
 	if e := d.explain(d.key, refused); e.IngestionID != nil || e.RequestID != refused || e.Status != 400 ||
 		*e.ErrorCode != "audience-unknown" || !strings.HasPrefix(e.Next, "Create the audience") {
 		t.Errorf("refused: %+v", e)
@@ -194,13 +191,9 @@ func TestServer_ExplainASend(t *testing.T) {
 func (h *harness) explainRecall(q client.RecallRequest, key string, ids ...string) explained.Explanation {
 	h.t.Helper()
 	in, err := operatorapi.NewExplainRequest(q, key, ids)
-	if err != nil {
-		h.t.Fatal(err)
-	}
+	runtest.Must(h.t, err)
 	e, err := operatorapi.ExplainRecall.Call(h.t.Context(), operatorapi.Dial(h.dir), in)
-	if err != nil {
-		h.t.Fatal(err)
-	}
+	runtest.Must(h.t, err)
 	return e
 }
 

@@ -81,9 +81,7 @@ func TestErasePerson_Resends(t *testing.T) {
 func (h *harness) erasePerson(in operatorapi.PersonRequest) erasing.PersonStatus {
 	h.t.Helper()
 	begun, err := operatorapi.ErasePerson.Call(h.t.Context(), operatorapi.Dial(h.dir), in)
-	if err != nil {
-		h.t.Fatal(err)
-	}
+	runtest.Must(h.t, err)
 	return h.awaitErased(begun)
 }
 
@@ -92,9 +90,8 @@ func (h *harness) awaitErased(begun operatorapi.PersonErasureID) (s erasing.Pers
 	h.t.Helper()
 	runtest.Await(h.t, "the person is erased", func() bool {
 		var err error
-		if s, err = operatorapi.PersonErasure.Call(h.t.Context(), operatorapi.Dial(h.dir), begun); err != nil {
-			h.t.Fatal(err)
-		}
+		s, err = operatorapi.PersonErasure.Call(h.t.Context(), operatorapi.Dial(h.dir), begun)
+		runtest.Must(h.t, err)
 		return s.Phase == erasure.Done
 	})
 	return s
@@ -110,7 +107,8 @@ func newGuardedHarness(t *testing.T) (*harness, *clustertest.Guard) {
 }
 
 // A user of the event store without the right to delete: the deletion is answered, the missing right is named and
-// counted, also by erase --now, and all of it ends once the right is given. Then one without the right to write.
+// counted, also by erase --now, and all of it ends once the right is given. Without the right to write, sends are
+// refused with the reason, and taken once the right is given.
 func TestServer_Denied(t *testing.T) {
 	t.Parallel()
 	h, guard := newGuardedHarness(t)
@@ -122,15 +120,11 @@ func TestServer_Denied(t *testing.T) {
 	runtest.Await(t, "/readyz shows that erasure is denied", func() bool {
 		return strings.Contains(h.readyz().body, string(erasureDenied))
 	})
-	if got := h.readyz(); got.status != http.StatusOK || strings.Contains(got.body, "$d") {
-		t.Errorf("/readyz: %+v", got)
-	}
+	h.readyz().want(t, http.StatusOK).lacks(t, "$d")
 	if text := h.remarks(true).ErasureDenied; !strings.Contains(text, `the right "$d" in the $acl of `) {
 		t.Errorf("operators read %q", text)
 	}
-	if !strings.Contains(h.metrics(), "annals_deletions_stuck 1\n") {
-		t.Error("annals_deletions_stuck is not 1")
-	}
+	h.exposes("annals_deletions_stuck 1")
 	operator := operatorapi.Dial(h.dir)
 	_, err := operatorapi.EraseNow.Call(t.Context(), operator, operatorapi.None{})
 	if !errors.Is(err, operatorapi.ErrRefused) || !strings.Contains(err.Error(), `the right "$d"`) {
@@ -141,26 +135,15 @@ func TestServer_Denied(t *testing.T) {
 	if err != nil || done.Deletions != 1 || done.Left.Deletions != 0 {
 		t.Errorf("with the right: %+v, %v", done, err)
 	}
-	if got := h.readyz(); got.status != http.StatusOK || strings.Contains(got.body, "erasureDenied") {
-		t.Errorf("with the right: %+v", got)
-	}
-	if !strings.Contains(h.metrics(), "annals_deletions_stuck 0\n") {
-		t.Error("with the right, annals_deletions_stuck is not 0")
-	}
-	h.sendsDenied(guard, key)
-}
+	h.readyz().want(t, http.StatusOK).lacks(t, "erasureDenied")
+	h.exposes("annals_deletions_stuck 0")
 
-// sendsDenied takes the right to write: sends are refused with 503 and the reason, and taken once the right is given.
-func (h *harness) sendsDenied(guard *clustertest.Guard, key string) {
-	h.t.Helper()
 	guard.Deny(eventstore.MayWrite)
-	status, answer := h.call(key, http.MethodPost, api+"/ingest", point{"id": "b", "content": "Ana likes milk."})
-	if status != http.StatusServiceUnavailable || !strings.Contains(string(answer), "denies the service a right") {
-		h.t.Errorf("%d %s", status, answer)
-	}
+	h.fetchAPI(key, http.MethodPost, api+"/ingest", point{"id": "b", "content": "Ana likes milk."}).
+		want(t, http.StatusServiceUnavailable, "denies the service a right")
 	guard.Deny()
 	if sent := h.sendAll(key, "c", 2); !slices.Equal(sent, []string{"c0", "c1"}) {
-		h.t.Errorf("acknowledged are %v", sent)
+		t.Errorf("acknowledged are %v", sent)
 	}
 }
 

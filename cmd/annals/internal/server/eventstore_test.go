@@ -47,38 +47,24 @@ func TestStorage_LogStopped(t *testing.T) {
 	}))
 	log := slog.New(slog.DiscardHandler)
 	n, err := node.Start(t.Context(), node.Config{Dir: "log", FS: fs, Logger: log})
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	cfg := nodetest.ConfigOf(n.Connection())
 	cfg.Logger = log
 	store, err := esdb.Open(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := store.Close(); err != nil {
-			t.Error(err)
-		}
-		if err := n.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	runtest.Must(t, err)
+	t.Cleanup(func() { runtest.Must(t, errors.Join(store.Close(), n.Close())) })
 	st := &storage{node: n, store: store}
 	event := []eventstore.Proposed{{ID: uuid.New(), Type: "tested.v1", Data: []byte("{}")}}
-	if _, err := store.Append(t.Context(), "s", eventstore.NoStream, event); err != nil {
-		t.Fatal(err)
-	}
+	_, err = store.Append(t.Context(), "s", eventstore.NoStream, event)
+	runtest.Must(t, err)
 	if reason, _ := st.logTrouble(nil); reason != "" || st.logStopped() != nil {
 		t.Errorf("before: %q, %v", reason, st.logStopped())
 	}
 	broken.Store(true)
 	ctx, cancel := context.WithTimeout(t.Context(), runtest.Timeout)
 	defer cancel()
-	if _, err := store.Append(ctx, "s", 0, []eventstore.Proposed{{
-		ID: uuid.New(), Type: "tested.v1",
-		Data: []byte("{}"),
-	}}); !errors.Is(err, eventstore.ErrUnknown) {
+	event[0].ID = uuid.New()
+	if _, err := store.Append(ctx, "s", 0, event); !errors.Is(err, eventstore.ErrUnknown) {
 		t.Errorf("append: %v", err)
 	}
 	select {
@@ -87,11 +73,8 @@ func TestStorage_LogStopped(t *testing.T) {
 		t.Fatal("the node does not say that it failed")
 	}
 	reason, cause := st.logTrouble(nil)
-	if reason != storeStopped {
-		t.Errorf("after: %q", reason)
-	}
-	if cause == nil || !strings.Contains(cause.Error(), "input/output error") {
-		t.Errorf("its cause: %v", cause)
+	if reason != storeStopped || cause == nil || !strings.Contains(cause.Error(), "input/output error") {
+		t.Errorf("after: %q, its cause: %v", reason, cause)
 	}
 	if st.logStopped() == nil {
 		t.Error("writes go on")
@@ -112,12 +95,7 @@ func TestServer_StreamHidden(t *testing.T) {
 	store := h.onNode()
 	h.start()
 	own, _ := h.keys()
-	send := func(text string) {
-		t.Helper()
-		var receipt struct{ IngestionID string }
-		h.must(own, http.MethodPost, api+"/ingest", map[string]any{"content": text, "id": "tea"}, &receipt)
-		h.await(own, receipt.IngestionID, "completed")
-	}
+	send := func(text string) { h.send(own, "/ingest", "completed", point{"content": text, "id": "tea"}) }
 	send("The tea is in the red tin.")
 	var name string
 	for _, r := range eventstoretest.All(t, store, 0) {
@@ -132,20 +110,14 @@ func TestServer_StreamHidden(t *testing.T) {
 	runtest.Await(t, "the damaged stream is shown", func() bool {
 		return strings.Contains(h.readyz().body, `"streamsDamaged":"somebody else`)
 	})
-	if seen := h.readyz().body; strings.Contains(seen, "streamsRestored") || strings.Contains(seen, name) {
-		t.Errorf("before: %s", seen)
-	}
+	h.readyz().want(t, http.StatusOK).lacks(t, "streamsRestored", name)
 	if text := h.remarks(true).StreamsDamaged; !strings.Contains(text, name+" hidden") {
 		t.Errorf("operators read %q", text)
 	}
-	if !strings.Contains(h.metrics(), "annals_streams_damaged 1\n") {
-		t.Error("annals_streams_damaged is not 1")
-	}
+	h.exposes("annals_streams_damaged 1")
 	send("The tea is in the blue tin.")
 	runtest.Await(t, "no stream is damaged", func() bool { return !strings.Contains(h.readyz().body, "streamsDamaged") })
-	if seen := h.readyz().body; !strings.Contains(seen, `"streamsRestored":"somebody else`) || strings.Contains(seen, name) {
-		t.Errorf("after: %s", seen)
-	}
+	h.readyz().want(t, http.StatusOK, `"streamsRestored":"somebody else`).lacks(t, name)
 	if text := h.remarks(true).StreamsRestored; !strings.Contains(text, name) {
 		t.Errorf("operators read %q", text)
 	}
@@ -154,9 +126,7 @@ func TestServer_StreamHidden(t *testing.T) {
 // An ordinary user of an EventStoreDB may not read $all until the metadata of $all allows it.
 func TestAwaitLog_AccessDenied(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	server := grpc.NewServer(grpc.UnknownServiceHandler(func(_ any, call grpc.ServerStream) error {
 		if method, _ := grpc.MethodFromServerStream(call); strings.HasSuffix(method, "/GetSupportedMethods") {
 			return status.Error(codes.Unimplemented, "not supported")
@@ -165,12 +135,7 @@ func TestAwaitLog_AccessDenied(t *testing.T) {
 	}))
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(listener) }()
-	t.Cleanup(func() {
-		server.Stop()
-		if err := <-served; err != nil {
-			t.Error(err)
-		}
-	})
+	t.Cleanup(func() { server.Stop(); runtest.Must(t, <-served) })
 	store := nodetest.Open(t, esdb.Config{
 		ConnectionString: "esdb://" + listener.Addr().String() + "?tls=false", Logger: slog.New(slog.DiscardHandler),
 	})
@@ -193,9 +158,7 @@ func TestServer_EveryReaderPassesOverWhatIsSetAside(t *testing.T) {
 	h.useEveryStream(own, management, 1)
 	h.spoilEveryStream()
 	h.useEveryStream(own, management, 2)
-	if status, answer := h.call("", http.MethodGet, "/readyz", nil); status != http.StatusOK {
-		t.Errorf("/readyz: %d %s", status, answer)
-	}
+	h.readyz().want(t, http.StatusOK)
 	h.stop()
 	h.start()
 	h.useEveryStream(own, management, 3)
@@ -245,17 +208,13 @@ func (h *harness) changePeople(round int) {
 	if round == 1 {
 		acme := h.createAcme()
 		_, err := service.AddMember(h.t.Context(), call, acme.ID, people.NewMember{Email: "bo@acme.example", Role: "member"})
-		if err != nil {
-			h.t.Fatal(err)
-		}
+		runtest.Must(h.t, err)
 		h.endJoins()
 		return
 	}
 	list := h.organizations()
 	acme := list[slices.IndexFunc(list, func(o tenants.ListedOrganization) bool { return o.Name == "Acme" })]
-	if err := service.SetSecondFactor(h.t.Context(), call, acme.ID, round == 2); err != nil {
-		h.t.Error(err)
-	}
+	runtest.Must(h.t, service.SetSecondFactor(h.t.Context(), call, acme.ID, round == 2))
 }
 
 // spoilEveryStream appends an event that nobody can read to each stream, and sets it aside as /readyz advises.
@@ -283,9 +242,7 @@ func (h *harness) spoilEveryStream() {
 		}
 		kinds[kind]++
 		done, err := h.storage.store.Append(h.t.Context(), e.Stream, last.Revision, []eventstore.Proposed{odd})
-		if err != nil {
-			h.t.Fatal(err)
-		}
+		runtest.Must(h.t, err)
 		spoilt = append(spoilt, done.Position)
 	}
 	for _, kind := range []string{
@@ -300,9 +257,8 @@ func (h *harness) spoilEveryStream() {
 		ask := operatorapi.SetAsideRequest{By: "test", SetAside: tenancy.SetAside{
 			Position: at, Projection: tenancy.AllProjections, Reason: "nobody's", Force: true,
 		}}
-		if _, err := operatorapi.SetAside.Call(h.t.Context(), operatorapi.Dial(h.dir), ask); err != nil {
-			h.t.Fatal(err)
-		}
+		_, err := operatorapi.SetAside.Call(h.t.Context(), operatorapi.Dial(h.dir), ask)
+		runtest.Must(h.t, err)
 	}
 	h.awaitApplied()
 }

@@ -26,6 +26,7 @@ import (
 	"github.com/annals-project/annals/internal/pg/pgtest"
 	"github.com/annals-project/annals/internal/runtest"
 	"github.com/annals-project/annals/internal/tenants"
+	"github.com/annals-project/annals/internal/webtest"
 	"github.com/annals-project/annals/projections/runner"
 )
 
@@ -75,9 +76,7 @@ func (h *harness) credentials() map[string]string {
 		return h.place.keys
 	}
 	values, err := datafolder.ReadCredentials(h.dir)
-	if err != nil {
-		h.t.Fatal(err)
-	}
+	runtest.Must(h.t, err)
 	return values
 }
 
@@ -136,9 +135,8 @@ func (h *harness) start() {
 	cfg.Ready = func(auth.URLs) { close(ready) }
 	ctx, cancel := context.WithCancel(context.WithoutCancel(h.t.Context()))
 	var err error
-	if h.Server, err = New(ctx, cfg); err != nil {
-		h.t.Fatal(err)
-	}
+	h.Server, err = New(ctx, cfg)
+	runtest.Must(h.t, err)
 	if h.arrange != nil {
 		h.arrange(h.Server)
 	}
@@ -163,15 +161,14 @@ func (h *harness) start() {
 // call makes a request and returns its status and body. Any goroutine may call it.
 func (h *harness) call(key, method, path string, body any, headers ...string) (int, []byte) {
 	h.t.Helper()
-	status, _, answer := h.callWithHeader(key, method, path, body, headers...)
-	return status, answer
+	got := h.fetchAPI(key, method, path, body, headers...)
+	return got.status, []byte(got.body)
 }
 
-// callWithHeader is call with the headers of the answer.
-func (h *harness) callWithHeader(
-	key, method, path string, body any, headers ...string,
-) (status int, header http.Header, text []byte) {
+// fetchAPI makes a request to the API, and returns the answer whatever it is.
+func (h *harness) fetchAPI(key, method, path string, body any, headers ...string) answer {
 	h.t.Helper()
+	var text []byte
 	if body != nil {
 		var err error
 		if text, err = json.Marshal(body); err != nil {
@@ -182,7 +179,7 @@ func (h *harness) callWithHeader(
 	if path == api+"/recall" && got.status == http.StatusOK {
 		h.recalled.add(key)
 	}
-	return got.status, got.header, []byte(got.body)
+	return got
 }
 
 // must makes a request that has to succeed, and decodes the answer into out.
@@ -206,6 +203,12 @@ type answer struct {
 	status  int
 	header  http.Header
 	body    string
+}
+
+// want checks an answer, as of a page.
+func (a answer) want(t testing.TB, status int, has ...string) page {
+	t.Helper()
+	return page{webtest.Answer{Status: a.status, Body: a.body}}.want(t, status, has...)
 }
 
 // fetch makes a request, with a key if there is one, and returns the answer whatever it is. A body is JSON unless a
@@ -242,9 +245,8 @@ func (h *harness) fetch(method, url, key, body string, headers ...string) answer
 // eraseNow erases what is deleted, as an operator does.
 func (h *harness) eraseNow() {
 	h.t.Helper()
-	if _, err := operatorapi.EraseNow.Call(h.t.Context(), operatorapi.Dial(h.dir), operatorapi.None{}); err != nil {
-		h.t.Error(err)
-	}
+	_, err := operatorapi.EraseNow.Call(h.t.Context(), operatorapi.Dial(h.dir), operatorapi.None{})
+	runtest.Must(h.t, err)
 }
 
 // rebuilds rebuilds every projection of the running service.
@@ -363,9 +365,7 @@ func (h *harness) underLoad(key string, do func()) {
 func operate[In, Out any](h *harness, operation operatorapi.OrganizationCommand[In, Out], in In) Out {
 	h.t.Helper()
 	out, err := operation.Call(h.t.Context(), operatorapi.Dial(h.dir), in)
-	if err != nil {
-		h.t.Fatal(err)
-	}
+	runtest.Must(h.t, err)
 	return out
 }
 

@@ -50,9 +50,7 @@ func TestServer_OperationRoutesShareOneReading(t *testing.T) {
 	t.Parallel()
 	h, pass := startFrozen(t)
 	pass(memoTime)
-	if got := h.readyz(); got.status != http.StatusOK {
-		t.Fatalf("readyz: %d %s", got.status, got.body)
-	}
+	h.readyz().want(t, http.StatusOK)
 	checks, calls := h.storage.checks.Stat().AcquireCount(), h.storage.db.Stat().AcquireCount()
 	var callers sync.WaitGroup
 	for range 20 {
@@ -84,13 +82,9 @@ func TestServer_OperationRoutesShareOneReading(t *testing.T) {
 // stopIsNotHidden checks that a stop is shown at once, whatever is remembered.
 func (h *harness) stopIsNotHidden() {
 	h.t.Helper()
-	if got := h.readyz(); got.status != http.StatusOK {
-		h.t.Fatalf("readyz: %d %s", got.status, got.body)
-	}
+	h.readyz().want(h.t, http.StatusOK)
 	h.web.admission.draining.Store(true)
-	if got := h.readyz(); got.status != http.StatusServiceUnavailable || !strings.Contains(got.body, "the service is stopping") {
-		h.t.Errorf("readyz of a service that stops: %d %s", got.status, got.body)
-	}
+	h.readyz().want(h.t, http.StatusServiceUnavailable, "the service is stopping")
 	h.web.admission.draining.Store(false)
 }
 
@@ -103,14 +97,10 @@ func (h *harness) allConnectionsInUse(pass func(time.Duration)) {
 		h.t.Cleanup(conn.Release)
 	}
 	pass(memoTime)
-	if got := h.readyz(); got.status != http.StatusOK {
-		h.t.Errorf("connections that are in use for a moment: %d %s", got.status, got.body)
-	}
+	h.readyz().want(h.t, http.StatusOK)
 	pass(checkTimeout)
-	if got := h.readyz(); got.status != http.StatusServiceUnavailable ||
-		!strings.Contains(got.body, `{"part":"postgres","reason":"`+string(poolUsedUp)+`","since":"1970-`) {
-		h.t.Errorf("connections that are in use for long: %d %s", got.status, got.body)
-	}
+	h.readyz().want(h.t, http.StatusServiceUnavailable,
+		`{"part":"postgres","reason":"`+string(poolUsedUp)+`","since":"1970-`)
 }
 
 // While Postgres does not answer, it comes first, one part names what waits for it, and no share of the log is shown:
@@ -126,7 +116,8 @@ func TestServer_LostPostgresComesBeforeItsEffects(t *testing.T) {
 	runtest.Await(t, "what waits is shown", func() bool {
 		return strings.Contains(h.readyz().body, string(awaitPostgres))
 	})
-	got := h.readyz().body
+	shown := h.readyz()
+	got := shown.body
 	var is struct {
 		DebugMessage string
 		Data         struct {
@@ -150,11 +141,7 @@ func TestServer_LostPostgresComesBeforeItsEffects(t *testing.T) {
 	}
 	// What was read just before is shown until it is read again.
 	runtest.Await(t, "no lag is shown", func() bool { return !strings.Contains(h.metrics(), "annals_projection_lag{") })
-	for _, text := range []string{"127.0.0.1", "dial", "connect", "cause"} {
-		if strings.Contains(got, text) {
-			t.Errorf("readyz shows %q: %s", text, got)
-		}
-	}
+	shown.want(t, http.StatusServiceUnavailable).lacks(t, "127.0.0.1", "dial", "connect", "cause")
 	// A query that was cut off names no address, the next one does.
 	runtest.Await(t, "operators are shown the address", func() bool {
 		return slices.ContainsFunc(h.health.conditions(t.Context()).NotReady(true), func(c condition.Unready) bool {
@@ -391,19 +378,9 @@ func TestServer_WrongKeyOfModel(t *testing.T) {
 	ops := "http://" + h.Server.listeners.ops.Addr().String()
 	awaitText := func(what string, text func() string, wants ...string) {
 		t.Helper()
-		runtest.Await(t, what, func() bool {
-			got := text()
-			for _, want := range wants {
-				if !strings.Contains(got, want) {
-					return false
-				}
-			}
-			return true
-		})
+		runtest.Await(t, what, func() bool { return containsAll(text(), wants) })
 	}
-	if got := h.fetch(http.MethodGet, ops+"/debug/pprof/", "", ""); got.status != http.StatusNotFound {
-		t.Errorf("without the setting, the profiler answers %d", got.status)
-	}
+	h.fetch(http.MethodGet, ops+"/debug/pprof/", "", "").want(t, http.StatusNotFound) // without its setting
 	readyz := func() string { return h.fetch(http.MethodGet, ops+"/readyz", "", "").body }
 	awaitText("the log names the setting", log.String, "a server cannot be used", "ANNALS_MODEL_KEY", "status 403")
 	awaitText("/readyz names it", readyz, `"status":"ready"`,

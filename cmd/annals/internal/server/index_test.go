@@ -34,28 +34,21 @@ func TestServer_IndexIncomplete(t *testing.T) {
 	key := h.credentials()[datafolder.ProjectKeyName]
 	h.send(key, "/ingest", "completed", point{"id": "a", "content": "Ana grows marigold."})
 	h.stop()
-	if err := os.RemoveAll(filepath.Join(h.dir, "recall")); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, os.RemoveAll(filepath.Join(h.dir, "recall")))
 	var held pgx.Tx
 	h.arrange = func(p *Server) {
 		p.index.grace = 50 * time.Millisecond
 		var err error
-		if held, err = p.storage.db.Begin(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		if _, err = held.Exec(t.Context(), "lock table recallindex.data_points in access exclusive mode"); err != nil {
-			t.Fatal(err)
-		}
+		held, err = p.storage.db.Begin(t.Context())
+		runtest.Must(t, err)
+		_, err = held.Exec(t.Context(), "lock table recallindex.data_points in access exclusive mode")
+		runtest.Must(t, err)
 	}
 	h.start()
-	recall := func() (int, string) {
-		status, body := h.call(key, http.MethodPost, api+"/recall", point{"query": "Who grows marigold?", "identity": "Ana"})
-		return status, string(body)
+	recall := func() answer {
+		return h.fetchAPI(key, http.MethodPost, api+"/recall", point{"query": "Who grows marigold?", "identity": "Ana"})
 	}
-	if status, body := recall(); status != http.StatusServiceUnavailable {
-		t.Errorf("recall answers %d %s before the index is whole", status, body)
-	}
+	recall().want(t, http.StatusServiceUnavailable)
 	sent, _ := h.sendOnce(key, "/ingest", http.StatusAccepted, point{"id": "b", "content": "Bo grows hellebore."})
 	h.must(key, http.MethodGet, api+"/ingest/"+sent, nil, nil)
 	h.must(key, http.MethodDelete, api+"/data-points/a", nil, nil)
@@ -63,13 +56,9 @@ func TestServer_IndexIncomplete(t *testing.T) {
 	if why := h.remarks(true).RecallElsewhere; !strings.Contains(why, "being built") {
 		t.Errorf("remark on recall: %q", why)
 	}
-	if err := held.Rollback(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	runtest.Await(h.t, "recall is answered", func() bool { status, _ := recall(); return status == http.StatusOK })
-	if _, body := recall(); !strings.Contains(body, "hellebore") || strings.Contains(body, "Ana grows") {
-		t.Errorf("recall answers %s", body)
-	}
+	runtest.Must(t, held.Rollback(t.Context()))
+	runtest.Await(h.t, "recall is answered", func() bool { return recall().status == http.StatusOK })
+	recall().want(t, http.StatusOK, "hellebore").lacks(t, "Ana grows")
 }
 
 func TestHealthOfWrites_WithoutIndex(t *testing.T) {
@@ -95,9 +84,7 @@ func TestServer_DamagedIndex(t *testing.T) {
 	}
 	slots := func() []string {
 		found, err := filepath.Glob(filepath.Join(h.dir, "recall", "*", "shared-?"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, err)
 		return found
 	}
 	keys := []string{values[datafolder.ProjectKeyName]}
@@ -112,9 +99,7 @@ func TestServer_DamagedIndex(t *testing.T) {
 	}
 	h.stop()
 	damaged := slots()[0]
-	if err := os.WriteFile(filepath.Join(damaged, "index_meta.json"), []byte("{"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, os.WriteFile(filepath.Join(damaged, "index_meta.json"), []byte("{"), 0o600))
 	// The lock of the pages delays the filling, so that the test sees the time before it.
 	var page pgx.Tx
 	h.arrange = func(p *Server) {
@@ -122,9 +107,7 @@ func TestServer_DamagedIndex(t *testing.T) {
 		if page, err = p.storage.db.Begin(t.Context()); err == nil {
 			_, err = page.Exec(t.Context(), `select pg_advisory_xact_lock(hashtextextended(annals_schema_prefix() || 'recallindex', 10))`)
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, err)
 	}
 	h.start()
 	hurt := 0
@@ -139,15 +122,11 @@ func TestServer_DamagedIndex(t *testing.T) {
 	if hurt == 0 || hurt == len(keys) {
 		t.Errorf("%d of %d projects are hurt", hurt, len(keys))
 	}
-	if status, answer := h.call("", http.MethodGet, "/readyz", nil); status != http.StatusOK || !bytes.Contains(answer, []byte(`"recallIncomplete":["`+filepath.Base(damaged)+`"]`)) {
-		t.Errorf("/readyz: %d %s", status, answer)
-	}
+	h.readyz().want(t, http.StatusOK, `"recallIncomplete":["`+filepath.Base(damaged)+`"]`)
 	for _, key := range keys {
 		h.must(key, http.MethodPost, api+"/ingest", point{"id": "b", "content": "Ben likes plums."}, nil)
 	}
-	if err := page.Rollback(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, page.Rollback(t.Context()))
 	for _, key := range keys {
 		runtest.Await(h.t, "recall of every project answers whole", func() bool {
 			status, found := ask(key)
@@ -155,9 +134,7 @@ func TestServer_DamagedIndex(t *testing.T) {
 		})
 		h.send(key, "/ingest", "completed", point{"id": "c", "content": "Cy likes figs."})
 	}
-	if _, answer := h.call("", http.MethodGet, "/readyz", nil); bytes.Contains(answer, []byte("recallIncomplete")) {
-		t.Errorf("/readyz after it was filled: %s", answer)
-	}
+	h.readyz().want(t, http.StatusOK).lacks(t, "recallIncomplete")
 }
 
 // fakeEmbeddings is an endpoint for embeddings with a few synonyms.
@@ -246,36 +223,38 @@ func TestServer_Embeddings(t *testing.T) {
 		}
 		return ""
 	}
+	finds := func(when, query, want string) {
+		t.Helper()
+		if got := first(query); got != want {
+			t.Errorf("%s: %q", when, got)
+		}
+	}
 	rows := func(where string) (n int) {
 		t.Helper()
 		runtest.Must(t, h.storage.db.QueryRow(t.Context(), "select count(*) from embeddings.points where "+where).Scan(&n))
 		return n
 	}
 	runtest.Await(h.t, "both are embedded", func() bool { return rows("model = 'small'") == 2 })
-	if got := first("vehicle"); got != "blue" {
-		t.Errorf("by meaning: %q", got)
-	}
+	finds("by meaning", "vehicle", "blue")
 	// A replay does not call the endpoint.
 	indexed := m.indexed.Load()
 	h.rebuilds()
-	if got := first("vehicle"); got != "blue" || rows("model = 'small'") != 2 {
-		t.Errorf("after the rebuild: %q", got)
+	finds("after the rebuild", "vehicle", "blue")
+	if n := rows("model = 'small'"); n != 2 {
+		t.Errorf("after the rebuild: %d rows", n)
 	}
 	h.stop()
 	h.start()
-	if got := first("vehicle"); got != "blue" || m.indexed.Load() != indexed {
-		t.Errorf("after a start: %q, %d texts embedded again", got, m.indexed.Load()-indexed)
+	finds("after a start", "vehicle", "blue")
+	if again := m.indexed.Load() - indexed; again != 0 {
+		t.Errorf("after a start: %d texts embedded again", again)
 	}
 
 	// The endpoint is dead: recall is lexical, and sends complete.
 	m.dead.Store(true)
-	if got := first("blue automobile"); got != "blue" {
-		t.Errorf("by words: %q", got)
-	}
+	finds("by words", "blue automobile", "blue")
 	asked := m.asked.Load()
-	if got := first("blue automobile"); got != "blue" {
-		t.Errorf("by words again: %q", got)
-	}
+	finds("by words again", "blue automobile", "blue")
 	if up, without := h.semantic.finder.Up(); up || without < 2 || m.asked.Load() > asked+1 {
 		t.Errorf("up %v, %d recalls without, %d calls by one recall", up, without, m.asked.Load()-asked)
 	}
@@ -287,27 +266,22 @@ func TestServer_Embeddings(t *testing.T) {
 	h.set = func(s *Config) { s.Embeddings.URL, s.Embeddings.Name = server.URL+"/v1", "other" }
 	m.slow.Store(true)
 	h.start()
-	if got := first("vehicle"); got != "blue" {
-		t.Errorf("while the other model embeds: %q", got)
-	}
+	finds("while the other model embeds", "vehicle", "blue")
 	h.send(key, "/ingest", "completed", point{"id": "new", "content": "Her automobile is red", "label": "note"})
 	runtest.Await(h.t, "a new one is embedded by the first model", func() bool { return rows("model = 'small'") == 4 })
 	if live := h.semantic.live.Vectors().Name(); live != "small" || rows("model = 'other'") != 0 {
 		t.Errorf("recall uses %s", live)
 	}
-	if got := first("red vehicle"); got != "new" {
-		t.Errorf("new while the other model embeds: %q", got)
-	}
+	finds("new while the other model embeds", "red vehicle", "new")
 	m.slow.Store(false)
 	runtest.Await(h.t, "all are embedded by the other model", func() bool { return rows("model = 'other'") == 4 })
 	runtest.Await(h.t, "recall uses the other model", func() bool { return h.semantic.live.Vectors().Name() == "other" })
-	if got := first("blue vehicle"); got != "blue" {
-		t.Errorf("by the other model: %q", got)
-	}
+	finds("by the other model", "blue vehicle", "blue")
 	h.stop()
 	h.start()
-	if got := first("blue vehicle"); got != "blue" || h.semantic.live.Vectors().Name() != "other" {
-		t.Errorf("by the other model after a start: %q", got)
+	finds("by the other model after a start", "blue vehicle", "blue")
+	if live := h.semantic.live.Vectors().Name(); live != "other" {
+		t.Errorf("after a start recall uses %s", live)
 	}
 
 	// A deleted data point leaves no vector.

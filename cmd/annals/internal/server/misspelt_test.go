@@ -16,6 +16,7 @@ import (
 	"github.com/annals-project/annals/domain/webhook"
 	"github.com/annals-project/annals/internal/apitest"
 	"github.com/annals-project/annals/internal/auth"
+	"github.com/annals-project/annals/internal/runtest"
 	"github.com/annals-project/annals/readapi"
 )
 
@@ -154,9 +155,7 @@ func (m *misspeller) body(method, path string, schema *openapi3.Schema) {
 	visited := map[string]bool{}
 	for _, body := range acceptedBodies[method+" "+strings.TrimPrefix(path, api)] {
 		var value any
-		if err := json.Unmarshal([]byte(body), &value); err != nil {
-			m.t.Fatal(err)
-		}
+		runtest.Must(m.t, json.Unmarshal([]byte(body), &value))
 		root := ""
 		if _, is := value.([]any); is {
 			root = "rows"
@@ -166,9 +165,7 @@ func (m *misspeller) body(method, path string, schema *openapi3.Schema) {
 			for name := range misspellings(known) {
 				object[name] = nil
 				changed, err := json.Marshal(value)
-				if err != nil {
-					m.t.Fatal(err)
-				}
+				runtest.Must(m.t, err)
 				delete(object, name)
 				m.refuses(method, path, "", string(changed), strings.TrimPrefix(at+"."+name, "."), known)
 			}
@@ -193,18 +190,14 @@ func (m *misspeller) unrelated() {
 			Get("application/json").Schema.Value
 		for _, body := range bodies {
 			var value any
-			if err := json.Unmarshal([]byte(body), &value); err != nil {
-				m.t.Fatal(err)
-			}
+			runtest.Must(m.t, json.Unmarshal([]byte(body), &value))
 			eachObject(schema, value, "", func(_ string, object map[string]any, _ []string) {
 				for _, name := range []string{"projectId", "title", "x", "", "idd", "custom_field", "\u0000"} {
 					object[name] = map[string]any{"audiance": 1}
 				}
 			})
 			changed, err := json.Marshal(value)
-			if err != nil {
-				m.t.Fatal(err)
-			}
+			runtest.Must(m.t, err)
 			if got := m.ask(method, api+path, "?_=1&tt=2&t0=3&%FF=4", string(changed)); got.status/100 != 2 {
 				m.t.Errorf("%s %s: %d %s", route, changed, got.status, got.body)
 			}

@@ -234,9 +234,7 @@ func TestModels_RemovedAndInstalledAgain(t *testing.T) {
 		}
 	}
 	// Vectors of a deleted text leave meanwhile.
-	if status, body := h.call(h.key, http.MethodPost, api+"/data-points/delete", point{"ids": []string{"gone"}}); status/100 != 2 {
-		t.Fatalf("delete: %d %s", status, body)
-	}
+	h.must(h.key, http.MethodPost, api+"/data-points/delete", point{"ids": []string{"gone"}}, nil)
 	runtest.Await(h.t, "the vectors of the deleted one left", func() bool {
 		var n int
 		err := h.storage.db.QueryRow(t.Context(), "select count(*) from embeddings.vectors").Scan(&n)

@@ -118,37 +118,51 @@ func TestOAuth_ClientOfGoSDK(t *testing.T) {
 // let is what a person let in: a client with its tokens, and an agent with its own.
 type let struct{ client, access, refresh, assertion, renewal string }
 
+// registerClient registers a client that leads back to an address.
+func (h *consoleHarness) registerClient(callback string) (id string) {
+	h.t.Helper()
+	id = h.sendAs("", http.MethodPost, h.urls.Auth+"/oauth2/register", "application/json",
+		`{"client_name":"Desk","redirect_uris":["`+callback+`"]}`).
+		want(h.t, "the registration of a client", http.StatusCreated, "").at("client_id")
+	if id == "" {
+		h.t.Fatal("a client is registered without an id")
+	}
+	return id
+}
+
+// consent registers a client, and has somebody of a role let it in.
+func (h *consoleHarness) consent(role, challenge string) (client string, answer page) {
+	h.t.Helper()
+	client = h.registerClient(oauthCallback)
+	at := "/oauth2/consent?" + url.Values{
+		"response_type": {"code"}, "client_id": {client}, "redirect_uri": {oauthCallback}, "state": {"st"},
+		"scope": {"memory:read"}, "code_challenge": {challenge}, "code_challenge_method": {"S256"},
+		"resource": {h.urls.Console + "/mcp"},
+	}.Encode()
+	return client, h.submit(role, at, "decision", "approve", "place", h.home().String())
+}
+
 // letIn has somebody of a role let a client and an agent in.
 func (h *consoleHarness) letIn(role string) (l let) {
 	h.t.Helper()
 	const verifier = "dBjFtJeZ4CVP-mB92K27uhbUUP1mD2aLxMvE6J3qxYz"
 	sum := sha256.Sum256([]byte(verifier))
-	status, out := h.sendAs("", http.MethodPost, h.urls.Auth+"/oauth2/register", "application/json",
-		`{"client_name":"Desk","redirect_uris":["`+oauthCallback+`"]}`)
-	if l.client = at(out, "client_id"); l.client == "" {
-		h.t.Fatalf("registered: %d %v", status, out)
-	}
-	consent := "/oauth2/consent?" + url.Values{
-		"response_type": {"code"}, "client_id": {l.client}, "redirect_uri": {oauthCallback}, "state": {"st"},
-		"scope": {"memory:read"}, "code_challenge": {base64.RawURLEncoding.EncodeToString(sum[:])},
-		"code_challenge_method": {"S256"}, "resource": {h.urls.Console + "/mcp"},
-	}.Encode()
-	answer := h.as(role).Ask(http.MethodPost, consent,
-		url.Values{"decision": {"approve"}, "place": {h.home().String()}})
+	var answer page
+	l.client, answer = h.consent(role, base64.RawURLEncoding.EncodeToString(sum[:]))
 	to, err := url.Parse(answer.Location)
 	runtest.Must(h.t, err)
-	status, out = h.token(url.Values{
+	got := h.token(url.Values{
 		"grant_type": {"authorization_code"}, "code": {to.Query().Get("code")}, "client_id": {l.client},
 		"redirect_uri": {oauthCallback}, "code_verifier": {verifier}, "resource": {h.urls.Console + "/mcp"},
 	})
-	if l.access, l.refresh = at(out, "access_token"), at(out, "refresh_token"); l.refresh == "" {
-		h.t.Fatalf("no tokens: %d %v, %d %.2000s", status, out, answer.Status, answer.Body)
+	if l.access, l.refresh = got.at("access_token"), got.at("refresh_token"); l.refresh == "" {
+		h.t.Fatalf("no tokens: %+v, %d %.2000s", got, answer.Status, answer.Body)
 	}
 	l.assertion, l.renewal = h.admit(role)
 	return l
 }
 
-func (h *consoleHarness) token(form url.Values) (int, map[string]any) {
+func (h *consoleHarness) token(form url.Values) agentAnswer {
 	h.t.Helper()
 	return h.sendAs("", http.MethodPost, h.urls.Auth+"/oauth2/token", "application/x-www-form-urlencoded", form.Encode())
 }
@@ -161,8 +175,8 @@ func (h *consoleHarness) works(when string, l let, is bool) {
 		`"clientInfo":{"name":"desk","version":"1"}}`); status != want {
 		h.t.Errorf("%s: /mcp answers %d, want %d", when, status, want)
 	}
-	if status, out := h.exchange(l.assertion); (status == http.StatusOK) != is || !is && at(out, "error") != "invalid_grant" {
-		h.t.Errorf("%s: the agent exchanges its assertion: %d %v", when, status, out)
+	if got := h.exchange(l.assertion); (got.status == http.StatusOK) != is || !is && got.at("error") != "invalid_grant" {
+		h.t.Errorf("%s: the agent exchanges its assertion: %+v", when, got)
 	}
 }
 
@@ -170,10 +184,9 @@ func (h *consoleHarness) works(when string, l let, is bool) {
 func (h *consoleHarness) ended(when string, l let) {
 	h.t.Helper()
 	h.works(when, l, false)
-	status, out := h.token(url.Values{"grant_type": {"refresh_token"}, "refresh_token": {l.refresh}, "client_id": {l.client}})
-	want(h.t, when+": refresh", status, out, 400, "invalid_grant")
-	status, out = h.renewAgent(l.renewal)
-	want(h.t, when+": the agent's refresh", status, out, 401, "invalid_refresh_token")
+	h.token(url.Values{"grant_type": {"refresh_token"}, "refresh_token": {l.refresh}, "client_id": {l.client}}).
+		want(h.t, when+": refresh", 400, "invalid_grant")
+	h.renewAgent(l.renewal).want(h.t, when+": the agent's refresh", 401, "invalid_refresh_token")
 }
 
 // live counts what the log lets in for people of a role.
@@ -223,10 +236,7 @@ func TestGrants_EndWithWhatLetThemIn(t *testing.T) {
 		}
 	}
 	h.works("of somebody else", owner, true)
-	got := h.postForm("owner", "/account/leave", url.Values{"organization": {h.home().String()}, "sure": {"yes"}}, 409)
-	if !strings.Contains(got.Body, "last owner") {
-		t.Errorf("the last Owner is shown %.3000s", got.Body)
-	}
+	h.submit("owner", "/account/leave", "organization", h.home().String(), "sure", "yes").want(t, 409, "last owner")
 
 	// The process ends after the transaction: nothing is alive, and the tidying writes the rest.
 	runtest.Must(t, pgx.BeginFunc(t.Context(), h.storage.db, func(tx pgx.Tx) error {
@@ -258,9 +268,7 @@ func (h *consoleHarness) needsSecondFactor(l let) {
 	h.ended("while it is required", l)
 	require(false)
 	h.works("once it is not", l, true)
-	if status, out := h.renewAgent(l.renewal); status != http.StatusOK {
-		h.t.Errorf("the agent's refresh once it is not: %d %s", status, at(out, "error"))
-	}
+	h.renewAgent(l.renewal).want(h.t, "the agent's refresh once it is not", http.StatusOK, "")
 	h.exec(`update ops.agent_registrations set second_factor = true where person_id = $1`, h.ids["admin"])
 	h.exec(`update ops.oauth_grants set second_factor = true where person_id = $1`, h.ids["admin"])
 	require(true)
@@ -288,10 +296,7 @@ func (h *consoleHarness) leavesAndReturns() {
 		h.t.Errorf("%s returns as %s", h.ids["read"], back)
 	}
 	for path, none := range map[string]string{"/settings/connections": "No program is connected", "/settings/agents": ""} {
-		if page := h.as("read").Ask(http.MethodGet, path, nil); page.Status != 200 || !strings.Contains(page.Body, none) ||
-			strings.Contains(page.Body, "Helper") {
-			h.t.Errorf("%s: %d %.2000s", path, page.Status, page.Body)
-		}
+		h.get("read", path).want(h.t, 200, none).lacks(h.t, "Helper")
 	}
 }
 
@@ -318,12 +323,7 @@ func TestMCP_ConformanceOfAuthorization(t *testing.T) {
 	mcptest.Suite(t, root)
 	h := newStaff(t)
 	_, port, _ := strings.Cut(runtest.FreeAddress(t), ":")
-	status, client := h.sendAs("", http.MethodPost, h.urls.Auth+"/oauth2/register", "application/json",
-		`{"client_name":"Suite","redirect_uris":["http://127.0.0.1:`+port+`/callback"]}`)
-	id, _ := client["client_id"].(string)
-	if status != http.StatusCreated || id == "" {
-		t.Fatalf("%d %v", status, client)
-	}
+	id := h.registerClient("http://127.0.0.1:" + port + "/callback")
 	var out, problems strings.Builder
 	suite := mcptest.Suite(t, root, "authorization", "--url", h.urls.Auth, "--client-id", id, "--port", port,
 		"--resource", h.urls.Console+"/mcp")

@@ -107,10 +107,8 @@ func (h *harness) wantOlderCopy(key string) {
 	for path, body := range map[string]point{
 		"/ingest": {"id": "refused", "content": "Ana likes milk."}, "/recall": {"query": "tea", "identity": "ana"},
 	} {
-		status, answer := h.call(key, http.MethodPost, api+path, body)
-		if status != http.StatusServiceUnavailable || !strings.Contains(string(answer), "the log is an older copy: it ") {
-			h.t.Errorf("%s: %d %s", path, status, answer)
-		}
+		h.fetchAPI(key, http.MethodPost, api+path, body).
+			want(h.t, http.StatusServiceUnavailable, "the log is an older copy: it ")
 	}
 }
 
@@ -141,10 +139,8 @@ func TestServer_StorePutBackFromAnOlderCopy(t *testing.T) {
 	runtest.Await(t, "a process that only reads shows that the log is an older copy", func() bool {
 		return strings.Contains(reader.readyz().body, "older copy")
 	})
-	status, answer := reader.call(key, http.MethodGet, api+"/identities", nil)
-	if status != http.StatusServiceUnavailable || !strings.Contains(string(answer), "the log is an older copy: it ") {
-		t.Errorf("a read of the reader: %d %s", status, answer)
-	}
+	reader.fetchAPI(key, http.MethodGet, api+"/identities", nil).
+		want(t, http.StatusServiceUnavailable, "the log is an older copy: it ")
 	reader.stop()
 
 	stop := h.startsUnready()
@@ -155,10 +151,8 @@ func TestServer_StorePutBackFromAnOlderCopy(t *testing.T) {
 	h.start()
 	h.awaitPoints(key, slices.Concat(kept, later))
 	h.awaitPoints(key, h.sendAll(key, "accepted-", 3))
-	status, answer = h.call(key, http.MethodPost, api+"/recall", point{"query": "tea of lost-7", "identity": "ana"})
-	if status != http.StatusOK || strings.Contains(string(answer), "lost-") {
-		t.Errorf("what the older copy does not have: %d %s", status, answer)
-	}
+	h.fetchAPI(key, http.MethodPost, api+"/recall", point{"query": "tea of lost-7", "identity": "ana"}).
+		want(t, http.StatusOK).lacks(t, "lost-") // the older copy does not have it
 	h.signs("/2") // what was signed of the first origin is not all there
 }
 
@@ -259,9 +253,9 @@ func TestServer_RestartsOfTheStore(t *testing.T) {
 				return
 			}
 			for _, path := range paths {
-				status, answer := h.call(key, http.MethodGet, path, nil)
-				if status != http.StatusServiceUnavailable && status != http.StatusOK {
-					t.Errorf("%s: %d %s", path, status, answer)
+				got := h.fetchAPI(key, http.MethodGet, path, nil)
+				if got.status != http.StatusServiceUnavailable && got.status != http.StatusOK {
+					t.Errorf("%s: %d %s", path, got.status, got.body)
 				}
 			}
 			h.wants(management, http.MethodGet, api+"/usage", nil, http.StatusServiceUnavailable, "")

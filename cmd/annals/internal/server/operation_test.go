@@ -24,8 +24,7 @@ import (
 
 // servesProfiles checks where the profiler is.
 func (h *harness) servesProfiles(ops string) {
-	t := h.t
-	t.Helper()
+	h.t.Helper()
 	for url, want := range map[string]int{
 		h.urls.API + "/debug/pprof/": 404, h.urls.API + "/debug/pprof/heap": 404,
 		h.urls.Console + "/debug/pprof/": 404, h.urls.Console + "/debug/pprof/heap": 404,
@@ -33,9 +32,7 @@ func (h *harness) servesProfiles(ops string) {
 		ops + "/debug/pprof/cmdline": 404, ops + "/debug/pprof/none": 404,
 		ops + "/metrics": 200, ops + "/readyz": 200,
 	} {
-		if got := h.fetch(http.MethodGet, url, "", ""); got.status != want {
-			t.Errorf("%s: %d %.200s, want %d", url, got.status, got.body, want)
-		}
+		h.fetch(http.MethodGet, url, "", "").want(h.t, want)
 	}
 }
 
@@ -62,9 +59,7 @@ func (h *harness) servesOperation() {
 		ops + "/metrics":            {200, "annals_http_requests_in_flight"},
 		ops + "/api/v1/usage":       {404, "not-found"},
 	} {
-		if got := h.fetch(http.MethodGet, url, "", ""); got.status != want.status || !strings.Contains(got.body, want.says) {
-			t.Errorf("%s: %d %.200s, want %d with %q", url, got.status, got.body, want.status, want.says)
-		}
+		h.fetch(http.MethodGet, url, "", "").want(t, want.status, want.says)
 	}
 	is, err := operatorapi.ServiceStatus.Call(t.Context(), operatorapi.Dial(h.dir), operatorapi.None{})
 	runtest.Must(t, err)
@@ -118,15 +113,9 @@ func TestMetrics_AsDocumented(t *testing.T) {
 	if exposed < 15 {
 		t.Errorf("only %d metrics are exposed", exposed)
 	}
-	text := h.metrics()
-	for _, line := range []string{
-		"annals_ready 1", `annals_console_places{class="known-browsers"} 0`, `annals_console_bytes{class="forms"} 0`,
-		`annals_console_waiting{class="unread"} 0`, `annals_console_refused_total{class="exports"} 0`,
-	} {
-		if !strings.Contains(text, line+"\n") {
-			t.Errorf("a ready service without load does not expose %s", line)
-		}
-	}
+	// A ready service without load.
+	h.exposes("annals_ready 1", `annals_console_places{class="known-browsers"} 0`, `annals_console_bytes{class="forms"} 0`,
+		`annals_console_waiting{class="unread"} 0`, `annals_console_refused_total{class="exports"} 0`)
 	h.metersWhatIsStored()
 	h.showsTheStart()
 }
@@ -148,9 +137,7 @@ func sample(line string) (name string, labels []string) {
 func metricRows(t *testing.T) map[string]metricRow {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("..", "..", "..", "..", "docs", "metrics.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	rows := map[string]metricRow{}
 	for line := range strings.Lines(string(text)) {
 		cells := strings.Split(line, "|")
@@ -208,13 +195,17 @@ func (h *harness) worksWithoutCalls(pass func(time.Duration)) {
 		t.Errorf("what is to be erased is not found: %v", err)
 	}
 	pass(memoTime)
+	h.exposes(`annals_postgres_connections{pool="calls",state="in-use"} 32`, `annals_postgres_connections_max{pool="work"} 24`,
+		"annals_metering_oldest_seconds 0", "annals_deletions_stuck 0", "annals_fanouts_stuck 0")
+}
+
+// exposes checks that /metrics has lines.
+func (h *harness) exposes(lines ...string) {
+	h.t.Helper()
 	text := h.metrics()
-	for _, line := range []string{
-		`annals_postgres_connections{pool="calls",state="in-use"} 32`, `annals_postgres_connections_max{pool="work"} 24`,
-		"annals_metering_oldest_seconds 0", "annals_deletions_stuck 0", "annals_fanouts_stuck 0",
-	} {
+	for _, line := range lines {
 		if !strings.Contains(text, line+"\n") {
-			t.Errorf("/metrics lacks %s", line)
+			h.t.Errorf("/metrics lacks %s", line)
 		}
 	}
 }
@@ -347,9 +338,7 @@ func TestProfiler_PanicAbortsTheCallOnly(t *testing.T) {
 		t.Errorf("logged %q", logged.String())
 	}
 	res, err := http.Get(url + "/debug/pprof/symbol")
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	defer func() { _ = res.Body.Close() }()
 	if res.StatusCode != http.StatusOK {
 		t.Errorf("after the panic: %d", res.StatusCode)

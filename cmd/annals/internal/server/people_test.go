@@ -191,9 +191,8 @@ func TestOwners_FirstStart(t *testing.T) {
 	if got := h.credentials()[datafolder.OwnerPasswordName]; got != password || len(*links) != 2 {
 		t.Errorf("another password %v, links %v", got != password, *links)
 	}
-	if _, err := h.signIn(ownerEmail, password); err != nil {
-		t.Error(err)
-	}
+	_, err = h.signIn(ownerEmail, password)
+	runtest.Must(t, err)
 	token := (*links)[1][strings.LastIndex((*links)[1], "/")+1:]
 	if (*links)[1] != h.urls.Console+"/link/"+token {
 		t.Errorf("link %s", (*links)[1])
@@ -219,9 +218,8 @@ func TestOwners_FirstStart(t *testing.T) {
 	if values[datafolder.OwnerPasswordName] != "" || values[datafolder.ProjectKeyName] == "" || len(*links) != 2 {
 		t.Errorf("after the take-over: password %q, links %v", values[datafolder.OwnerPasswordName], *links)
 	}
-	if _, err := h.signIn(ownerEmail, "a password of my own"); err != nil {
-		t.Error(err)
-	}
+	_, err = h.signIn(ownerEmail, "a password of my own")
+	runtest.Must(t, err)
 	owners := map[string]string{}
 	for _, o := range h.organizations() {
 		owners[o.Name] = o.OwnerEmail
@@ -255,9 +253,8 @@ func TestPersonLink_OfTheOperator(t *testing.T) {
 	if !h.signin.Verified(states[in.Person], h.mail("ana")) || owner() != h.mail("ana") {
 		t.Errorf("state %+v, the owner is %q", states, owner())
 	}
-	if _, err := ask(h.mail("ana"), ""); err != nil {
-		t.Errorf("a second link: %v", err)
-	}
+	_, err = ask(h.mail("ana"), "") // a second link
+	runtest.Must(t, err)
 	if _, err := ask(h.mail("bo"), ""); err == nil || !strings.Contains(err.Error(), "has an owner") {
 		t.Errorf("a stranger: %v", err)
 	}
@@ -305,12 +302,9 @@ func TestSignIn_AfterARestore(t *testing.T) {
 		if !pending.Pending {
 			t.Errorf("%s: the second factor is gone", backup)
 		}
-		if _, err = next.signin.SecondFactor(t.Context(), pending.Token, codes[0], signin.Client{}); err != nil {
-			t.Errorf("%s: %v", backup, err)
-		}
-		if err = next.tokens.Verify(t.Context(), token, "at+jwt", "i", "a", &claims); err != nil {
-			t.Errorf("%s: %v", backup, err)
-		}
+		_, err = next.signin.SecondFactor(t.Context(), pending.Token, codes[0], signin.Client{})
+		runtest.Must(t, err)
+		runtest.Must(t, next.tokens.Verify(t.Context(), token, "at+jwt", "i", "a", &claims))
 		if _, err := os.Stat(filepath.Join(next.dir, datafolder.SignInsFile)); !os.IsNotExist(err) {
 			t.Errorf("%s: the file stays: %v", backup, err)
 		}

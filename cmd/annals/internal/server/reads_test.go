@@ -1,7 +1,6 @@
 package server
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -31,9 +30,7 @@ func (h *harness) readRecords() (list []reads.Record) {
 			continue
 		}
 		var batch reads.Recorded
-		if err := json.Unmarshal(e.Data, &batch); err != nil {
-			h.t.Fatal(err)
-		}
+		runtest.Must(h.t, json.Unmarshal(e.Data, &batch))
 		list = append(list, batch.Records...)
 	}
 	return list
@@ -199,8 +196,8 @@ type textAnswer struct {
 func (h *consoleHarness) waysToTexts(key string) map[reads.Way]func() textAnswer {
 	h.t.Helper()
 	call := func(method, path string, body any) textAnswer {
-		status, header, answer := h.callWithHeader(key, method, path, body)
-		return textAnswer{status, bytes.Contains(answer, []byte("drinks")), header.Get("Retry-After") != ""}
+		got := h.fetchAPI(key, method, path, body)
+		return textAnswer{got.status, strings.Contains(got.body, "drinks"), got.header.Get("Retry-After") != ""}
 	}
 	open := func(role, path string) func() textAnswer {
 		return func() textAnswer {

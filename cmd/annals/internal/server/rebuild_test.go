@@ -40,9 +40,7 @@ import (
 func (h *harness) answers(keys ...string) map[string]string {
 	h.t.Helper()
 	listed, err := json.Marshal(h.organizations())
-	if err != nil {
-		h.t.Fatal(err)
-	}
+	runtest.Must(h.t, err)
 	all := map[string]string{"organizations": string(listed)}
 	var mu sync.Mutex
 	var calls errgroup.Group
@@ -209,9 +207,8 @@ func (h *harness) walk(own, management string) (other string) {
 	}
 	ask.Force = true
 	for range 2 {
-		if _, err := operatorapi.SetAside.Call(h.t.Context(), operatorapi.Dial(h.dir), ask); err != nil {
-			h.t.Error(err)
-		}
+		_, err := operatorapi.SetAside.Call(h.t.Context(), operatorapi.Dial(h.dir), ask)
+		runtest.Must(h.t, err)
 	}
 	if n := h.count("registry.event-set-aside.v1"); n != 1 {
 		h.t.Errorf("%d decisions are written", n)
@@ -231,11 +228,9 @@ func (h *harness) direct() {
 		}
 		name := stream.Name(stream.Memory, stream.Owner(e.Stream))
 		last, _, err := log.Last(h.t.Context(), name)
-		if err != nil {
-			h.t.Fatal(err)
-		}
+		runtest.Must(h.t, err)
 		project, revision := accepted.ProjectID, accepted.Effect.Revision
-		if _, err := log.Append(h.t.Context(), name, last.Revision, event.NewMeta("test", time.Now()),
+		_, err = log.Append(h.t.Context(), name, last.Revision, event.NewMeta("test", time.Now()),
 			memory.DerivationStarted{
 				ProjectID: project, IngestionID: accepted.IngestionID, Revision: revision, Attempt: 1, StartedAt: h.cfg.now(),
 			},
@@ -243,19 +238,16 @@ func (h *harness) direct() {
 				ProjectID: project, Revision: revision, Model: "gone", Dims: 1, Part: 1, Parts: 1, EmbeddedAt: h.cfg.now(),
 				Vectors: []memory.Vector{{Scale: 1, Code: []byte{1}}},
 			},
-		); err != nil {
-			h.t.Fatal(err)
-		}
+		)
+		runtest.Must(h.t, err)
 		// A watermark has ended the send. If something is deleted before that, the send ends by an
 		// separate event, as all sends did earlier.
 		name = stream.Name(stream.Ingestion, accepted.IngestionID)
-		if last, _, err = log.Last(h.t.Context(), name); err != nil {
-			h.t.Fatal(err)
-		}
-		if _, err := log.Append(h.t.Context(), name, last.Revision, event.NewMeta("test", time.Now()),
-			ingestion.Indexed{ProjectID: project, IndexedAt: h.cfg.now()}); err != nil {
-			h.t.Fatal(err)
-		}
+		last, _, err = log.Last(h.t.Context(), name)
+		runtest.Must(h.t, err)
+		_, err = log.Append(h.t.Context(), name, last.Revision, event.NewMeta("test", time.Now()),
+			ingestion.Indexed{ProjectID: project, IndexedAt: h.cfg.now()})
+		runtest.Must(h.t, err)
 	}
 }
 
@@ -336,9 +328,7 @@ func TestServer_EveryAnswerIsRebuilt(t *testing.T) {
 	types, followed := map[string]bool{}, make(chan struct{})
 	following, stopFollowing := context.WithCancel(t.Context())
 	sub, err := h.storage.store.Subscribe(following, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	go func() {
 		defer close(followed)
 		for {
@@ -353,9 +343,7 @@ func TestServer_EveryAnswerIsRebuilt(t *testing.T) {
 	other := h.walk(own, management)
 	stopFollowing()
 	<-followed
-	if err := sub.Close(); err != nil {
-		t.Error(err)
-	}
+	runtest.Must(t, sub.Close())
 	wantCatalogue(t, types)
 	if n := h.wantNoAddress("ana@acme.example", "bo@acme.example", "bo@new.example", "cy@acme.example"); n != 3 {
 		t.Errorf("%d events of people hold an address, want one of the owner and two of a member", n)
@@ -383,15 +371,12 @@ func TestServer_EveryAnswerIsRebuilt(t *testing.T) {
 	before = h.answers(management, h.acme, own, other)
 
 	t.Log("drop everything but the log")
-	if _, err := h.storage.db.Exec(t.Context(), `do $$ declare s text; begin for s in select nspname from pg_namespace 
+	_, err = h.storage.db.Exec(t.Context(), `do $$ declare s text; begin for s in select nspname from pg_namespace 
 		where nspname in (select annals_schema_prefix() || unnest(array['access', 'audit', 'datapoints', 'directory', 'memories', 'recallindex', 'trace', 'usage'])) loop
-		execute 'alter schema ' || s || ' rename to gone_' || s; end loop; end $$`); err != nil {
-		t.Fatal(err)
-	}
+		execute 'alter schema ' || s || ' rename to gone_' || s; end loop; end $$`)
+	runtest.Must(t, err)
 	h.stop()
-	if err := os.RemoveAll(filepath.Join(h.dir, "recall")); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, os.RemoveAll(filepath.Join(h.dir, "recall")))
 	h.start()
 	same("rebuilt by a start")
 	h.stop()
@@ -413,9 +398,7 @@ func (h *harness) awaitApplied() {
 func (h *harness) rebuildsOffline() {
 	h.t.Helper()
 	local, err := OpenRebuilder(h.t.Context(), h.config())
-	if err != nil {
-		h.t.Fatal(err)
-	}
+	runtest.Must(h.t, err)
 	names, err := local.Projections(h.t.Context())
 	if err != nil || len(names) != 10 {
 		h.t.Errorf("projections %v, %v", names, err)
@@ -432,9 +415,7 @@ func (h *harness) rebuildsOffline() {
 			h.t.Errorf("rebuild %s: done %v, %v", name, done[name], err)
 		}
 	}
-	if err := local.Close(); err != nil {
-		h.t.Fatal(err)
-	}
+	runtest.Must(h.t, local.Close())
 }
 
 // tracePaths returns the reads of every node that was ever listed for a key, also of deleted ones. The

@@ -37,11 +37,9 @@ func TestRequestLog_BodyOfRefusedSend(t *testing.T) {
 		},
 	} {
 		for _, body := range bodies {
-			status, header, answer := h.callWithHeader(own, http.MethodPost, api+path, body)
-			if status != http.StatusBadRequest {
-				t.Errorf("%v: %d %s", body, status, answer)
-			}
-			refused = append(refused, header.Get("X-Request-Id"))
+			got := h.fetchAPI(own, http.MethodPost, api+path, body)
+			got.want(t, http.StatusBadRequest)
+			refused = append(refused, got.header.Get("X-Request-Id"))
 		}
 	}
 	payload := func(id string) (detail struct{ Payload *struct{ Request string } }) {

@@ -136,9 +136,7 @@ func TestRoles_CheckEmbedded(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			roles, err := ParseRoles(c.roles)
-			if err != nil {
-				t.Fatal(err)
-			}
+			runtest.Must(t, err)
 			setting, err := roles.CheckEmbedded(c.log, c.db, c.index)
 			if diff := cmp.Diff(c.setting, setting); diff != "" || (err != nil) != (c.setting != "") {
 				t.Errorf("%v, %s", err, diff)
@@ -247,9 +245,7 @@ func shownBy(t *testing.T, l net.Listener) string {
 	t.Helper()
 	dialer := tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true}}
 	conn, err := dialer.DialContext(t.Context(), "tcp", l.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	defer func() { _ = conn.Close() }()
 	return string(conn.(*tls.Conn).ConnectionState().PeerCertificates[0].Raw)
 }
@@ -267,12 +263,7 @@ func TestWeb_CertificateIsReplaced(t *testing.T) {
 		addresses = append(addresses, l)
 		go func() { done <- w.serve(l, http.NotFoundHandler())(ctx) }()
 	}
-	t.Cleanup(func() {
-		cancel()
-		if err := errors.Join(<-done, <-done); err != nil {
-			t.Error(err)
-		}
-	})
+	t.Cleanup(func() { cancel(); runtest.Must(t, errors.Join(<-done, <-done)) })
 	first := shownBy(t, addresses[0])
 	if shownBy(t, addresses[1]) != first {
 		t.Error("the addresses show different certificates")
@@ -338,11 +329,9 @@ func TestDocs_ArePublic(t *testing.T) {
 		{http.MethodPost, "/docs/mcp", `{"jsonrpc":"2.0","id":1,"method":"tools/call",
 			"params":{"name":"read_page","arguments":{"id":"concepts"}}}`, h.urls.Console + "/docs/concepts"},
 	} {
-		got := h.fetch(c.method, h.urls.Console+c.path, "", c.body,
-			"Accept", "application/json, text/event-stream", "Origin", "https://elsewhere.example")
-		if got.status != http.StatusOK || !strings.Contains(got.body, c.want) {
-			t.Errorf("%s %s: %d %.300s", c.method, c.path, got.status, got.body)
-		}
+		h.fetch(c.method, h.urls.Console+c.path, "", c.body,
+			"Accept", "application/json, text/event-stream", "Origin", "https://elsewhere.example").
+			want(t, http.StatusOK, c.want)
 	}
 }
 
@@ -372,14 +361,12 @@ func TestServer_MoveIsVisible(t *testing.T) {
 		if n%4 > 1 {
 			path, body = "/ingest/batch", point{"items": []point{note, plan(to)}}
 		}
-		status, answer := h.call(key, http.MethodPost, api+path, body)
-		if status == http.StatusServiceUnavailable && strings.Contains(string(answer), `"committed":true`) {
+		got := h.fetchAPI(key, http.MethodPost, api+path, body)
+		if got.status == http.StatusServiceUnavailable && strings.Contains(got.body, `"committed":true`) {
 			continue // so slow a machine gets the answer that is tested below
 		}
 		checked++
-		if status != http.StatusOK || !strings.Contains(string(answer), `"status":"completed"`) {
-			t.Fatalf("%s that moves to %s: %d %s", path, to, status, answer)
-		}
+		got.want(t, http.StatusOK, `"status":"completed"`)
 		for audience, identity := range reader {
 			_, found := h.call(key, http.MethodPost, api+"/recall", point{"query": "Who grows marigold?", "identity": identity})
 			if is := strings.Contains(string(found), "grow marigold"); is != (audience == to) {
@@ -405,26 +392,16 @@ func (h *harness) movesWhileIndexIsLate(key string) {
 	h.send(key, "/ingest", "completed", plan("red"))
 	h.send(key, "/ingest", "completed", note)
 	held, err := h.storage.db.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	defer func() { _ = held.Rollback(t.Context()) }()
-	if _, err := held.Exec(t.Context(), "lock table recallindex.data_points in access exclusive mode"); err != nil {
-		t.Fatal(err)
-	}
-	status, answer := h.call(key, http.MethodPost, api+"/ingest", plan("blue"))
-	if status != http.StatusServiceUnavailable || !strings.Contains(string(answer), `"committed":true`) {
-		t.Errorf("a move while the index is late: %d %s", status, answer)
-	}
-	status, answer = h.call(key, http.MethodPost, api+"/ingest", note)
-	if status != http.StatusOK || !strings.Contains(string(answer), `"unchanged":true`) {
-		t.Errorf("unchanged while the index is late: %d %s", status, answer)
-	}
-	if err := held.Rollback(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	_, err = held.Exec(t.Context(), "lock table recallindex.data_points in access exclusive mode")
+	runtest.Must(t, err)
+	h.fetchAPI(key, http.MethodPost, api+"/ingest", plan("blue")).
+		want(t, http.StatusServiceUnavailable, `"committed":true`)
+	h.fetchAPI(key, http.MethodPost, api+"/ingest", note).want(t, http.StatusOK, `"unchanged":true`)
+	runtest.Must(t, held.Rollback(t.Context()))
 	runtest.Await(h.t, "a send that moves it back is completed", func() bool {
-		status, answer = h.call(key, http.MethodPost, api+"/ingest", plan("red"))
-		return status == http.StatusOK && strings.Contains(string(answer), `"status":"completed"`)
+		got := h.fetchAPI(key, http.MethodPost, api+"/ingest", plan("red"))
+		return got.status == http.StatusOK && strings.Contains(got.body, `"status":"completed"`)
 	})
 }

@@ -70,19 +70,16 @@ func TestServer_BodiesThatDoNotArrive(t *testing.T) {
 // answers calls each kind of route, and wants an answer.
 func (h *consoleHarness) answers(b body, who, key string, reader *webtest.Reader) {
 	h.t.Helper()
-	recall := map[string]any{"query": "tea", "identity": "walk"}
-	if status, text := h.call(key, http.MethodPost, "/api/v1/recall", recall); status != http.StatusOK {
-		h.t.Errorf("%s recalls while bodies of %s %s do not arrive: %d %s", who, b.method, b.path, status, text)
-	}
-	send := map[string]any{"id": "while-silent", "content": "A text."}
-	if status, text := h.call(key, http.MethodPost, "/api/v1/ingest", send); status/100 != 2 {
-		h.t.Errorf("%s ingests while bodies of %s %s do not arrive: %d %s", who, b.method, b.path, status, text)
-	}
-	if who == "second" { // the batches of one organization are paced together
-		batch := map[string]any{"items": []any{send}}
-		if status, text := h.call(key, http.MethodPost, "/api/v1/ingest/batch", batch); status/100 != 2 {
-			h.t.Errorf("%s sends a batch while bodies of %s %s do not arrive: %d %s", who, b.method, b.path, status, text)
+	defer func() {
+		if h.t.Failed() {
+			h.t.Logf("%s called while bodies of %s %s do not arrive", who, b.method, b.path)
 		}
+	}()
+	h.wants(key, http.MethodPost, api+"/recall", point{"query": "tea", "identity": "walk"}, http.StatusOK, "")
+	send := point{"id": "while-silent", "content": "A text."}
+	h.must(key, http.MethodPost, api+"/ingest", send, nil)
+	if who == "second" { // the batches of one organization are paced together
+		h.must(key, http.MethodPost, api+"/ingest/batch", point{"items": []point{send}}, nil)
 	}
 	tools := `{"jsonrpc":"2.0","id":1,"method":"tools/list"}`
 	for _, c := range []struct {
@@ -94,16 +91,10 @@ func (h *consoleHarness) answers(b body, who, key string, reader *webtest.Reader
 		{"/oauth2/token", "", "grant_type=none", []string{"Content-Type", "application/x-www-form-urlencoded"}, 400},
 		{"/agent/identity", "", `{"type":"none"}`, nil, 400},
 	} {
-		if got := h.fetch(http.MethodPost, h.urls.Console+c.path, c.key, c.body, c.headers...); got.status != c.want {
-			h.t.Errorf("%s calls %s while bodies of %s %s do not arrive: %d %s", who, c.path, b.method, b.path, got.status, got.body)
-		}
+		h.fetch(http.MethodPost, h.urls.Console+c.path, c.key, c.body, c.headers...).want(h.t, c.want)
 	}
-	if got := reader.Ask(http.MethodPost, "/account/zone", url.Values{"zone": {"UTC"}}); got.Status != http.StatusSeeOther {
-		h.t.Errorf("%s posts a form while bodies of %s %s do not arrive: %d %s", who, b.method, b.path, got.Status, got.Body)
-	}
-	if got := h.fetch(http.MethodGet, h.urls.Console+"/sign-in", "", ""); got.status != http.StatusOK {
-		h.t.Errorf("a visitor while bodies of %s %s do not arrive: %d %s", b.method, b.path, got.status, got.body)
-	}
+	page{reader.Ask(http.MethodPost, "/account/zone", url.Values{"zone": {"UTC"}})}.want(h.t, http.StatusSeeOther)
+	h.fetch(http.MethodGet, h.urls.Console+"/sign-in", "", "").want(h.t, http.StatusOK)
 }
 
 // refusesLongBodies sends programs' calls of too many bytes: the answer is one for programs.
@@ -118,11 +109,8 @@ func (h *consoleHarness) refusesLongBodies(key string) {
 		"/agent/identity":  {64<<10 + 1, `"error":"invalid_request"`},
 		"/mcp":             {4<<20 + 1, `"code":"content-too-large"`},
 	} {
-		got := h.fetch(http.MethodPost, h.urls.Console+path, key, strings.Repeat(" ", c.length),
-			"Accept", "application/json, text/event-stream")
-		if got.status != http.StatusRequestEntityTooLarge || !strings.Contains(got.body, c.want) {
-			h.t.Errorf("%d bytes to %s: %d %s", c.length, path, got.status, got.body)
-		}
+		h.fetch(http.MethodPost, h.urls.Console+path, key, strings.Repeat(" ", c.length),
+			"Accept", "application/json, text/event-stream").want(h.t, http.StatusRequestEntityTooLarge, c.want)
 	}
 }
 

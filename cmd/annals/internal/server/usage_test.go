@@ -139,9 +139,8 @@ func (h *harness) backsUpRecalls(key string) {
 	h.t.Helper()
 	before := h.count("usage.charged.v1")
 	h.must(key, http.MethodPost, api+"/recall", point{"query": "tea", "identity": "ana"}, nil)
-	if _, err := h.backups.Make(h.t.Context(), filepath.Join(h.t.TempDir(), "backup")); err != nil {
-		h.t.Error(err)
-	}
+	_, err := h.backups.Make(h.t.Context(), filepath.Join(h.t.TempDir(), "backup"))
+	runtest.Must(h.t, err)
 	if got := h.count("usage.charged.v1"); got != before+1 {
 		h.t.Errorf("after a backup the log has %d sums, want %d", got, before+1)
 	}
