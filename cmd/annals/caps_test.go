@@ -13,7 +13,6 @@ import (
 	"time"
 
 	client "github.com/annals-project/annals/client"
-	"github.com/annals-project/annals/cmd/annals/internal/datafolder"
 	"github.com/annals-project/annals/domain/fault"
 	"github.com/annals-project/annals/internal/runtest"
 	"github.com/annals-project/annals/internal/seedtest"
@@ -158,22 +157,8 @@ func (s *capTest) facts(month string) (n int64) {
 // used returns what a process reports for the current month, including every call answered before.
 func (s *served) used() (ingestions int64) {
 	s.d.t.Helper()
-	values, err := datafolder.ReadCredentials(s.d.processes[0].dir)
-	runtest.Must(s.d.t, err)
-	req, err := http.NewRequestWithContext(s.d.t.Context(), http.MethodGet, "http://"+s.addr+"/api/v1/usage", nil)
-	runtest.Must(s.d.t, err)
-	req.Header.Set("Authorization", "Bearer "+values[datafolder.ProjectKeyName])
-	res, err := http.DefaultClient.Do(req)
-	runtest.Must(s.d.t, err)
-	defer func() { _ = res.Body.Close() }()
-	var usage struct {
-		Project struct {
-			Ingestions int64 `json:"ingestions"`
-		} `json:"project"`
-	}
-	if err := json.NewDecoder(res.Body).Decode(&usage); err != nil || res.StatusCode != http.StatusOK {
-		s.d.t.Fatalf("usage: %d, %v", res.StatusCode, err)
-	}
+	var usage struct{ Project struct{ Ingestions int64 } }
+	runtest.Must(s.d.t, json.Unmarshal(s.wants(s.key(), http.MethodGet, "/usage", "", http.StatusOK, ""), &usage))
 	return usage.Project.Ingestions
 }
 

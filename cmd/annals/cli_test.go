@@ -35,37 +35,56 @@ import (
 
 // outcome is the result of a run of the command line.
 type outcome struct {
+	command        string
 	code           int
 	stdout, stderr string
+}
+
+// wants checks the exit code, and that some texts are printed: on standard output by a run that ended well, on standard
+// error by another one.
+func (o outcome) wants(t testing.TB, code int, texts ...string) {
+	t.Helper()
+	printed := o.stdout
+	if code != exitOK {
+		printed = o.stderr
+	}
+	for _, text := range texts {
+		if !strings.Contains(printed, text) {
+			t.Errorf("got %+v, want %q", o, text)
+		}
+	}
+	if o.code != code {
+		t.Errorf("got %+v, want exit code %d", o, code)
+	}
+}
+
+// fails checks that a run ended with a code and one line on standard error, which has some texts.
+func (o outcome) fails(t testing.TB, code int, texts ...string) {
+	t.Helper()
+	if o.wants(t, code, texts...); strings.Count(o.stderr, "\n") != 1 || o.stdout != "" {
+		t.Errorf("got %+v, want one line on standard error", o)
+	}
 }
 
 // annals runs the command line with an environment of its own.
 func annals(ctx context.Context, env map[string]string, stdin string, args ...string) outcome {
 	var stdout, stderr bytes.Buffer
 	code := run(ctx, args, func(name string) string { return env[name] }, strings.NewReader(stdin), &stdout, &stderr)
-	return outcome{code, stdout.String(), stderr.String()}
+	return outcome{strings.Join(args, " "), code, stdout.String(), stderr.String()}
 }
 
 func TestHelp_EverySettingWithItsVariable(t *testing.T) {
 	got := annals(t.Context(), nil, "", "serve", "--help")
-	if got.code != exitOK {
-		t.Fatalf("exit code %d: %s", got.code, got.stderr)
-	}
 	for _, name := range []string{
 		"DATA_DIR", "API_ADDR", "CONSOLE_ADDR", "API_URL", "CONSOLE_URL", "AUTH_URL", "EVENTSTORE", "POSTGRES",
 		"INDEX", "PIPELINE", "HASH_KEY", "TLS_CERT", "TLS_KEY", "LOG_LEVEL",
 	} {
-		if !strings.Contains(got.stdout, "$ANNALS_"+name) {
-			t.Errorf("help lacks ANNALS_%s", name)
-		}
+		got.wants(t, exitOK, "$ANNALS_"+name)
 	}
 }
 
 func TestCLI_BenchIsAnotherProgram(t *testing.T) {
-	got := annals(t.Context(), nil, "", "bench", "load", "--own")
-	if got.code != exitUsage || strings.Count(got.stderr, "\n") != 1 || !strings.Contains(got.stderr, "annals-bench") {
-		t.Errorf("got %+v", got)
-	}
+	annals(t.Context(), nil, "", "bench", "load", "--own").fails(t, exitUsage, "annals-bench")
 }
 
 func TestCLI_WrongUse(t *testing.T) {
@@ -75,10 +94,7 @@ func TestCLI_WrongUse(t *testing.T) {
 		"wrong setting":   {"serve", "--pipeline=maybe"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got := annals(t.Context(), nil, "", args...)
-			if got.code != exitUsage || strings.Count(got.stderr, "\n") != 1 || got.stdout != "" {
-				t.Fatalf("got %+v, want exit code %d and one line", got, exitUsage)
-			}
+			annals(t.Context(), nil, "", args...).fails(t, exitUsage)
 		})
 	}
 }
@@ -86,13 +102,12 @@ func TestCLI_WrongUse(t *testing.T) {
 func TestCLI_HelpWithoutCommand(t *testing.T) {
 	want := annals(t.Context(), nil, "", "--help")
 	for _, args := range [][]string{{}, {"help"}} {
-		if got := annals(t.Context(), nil, "", args...); got != want || got.code != exitOK || !strings.Contains(got.stdout, "serve") {
+		got := annals(t.Context(), nil, "", args...)
+		if got.wants(t, exitOK, "serve"); got.stdout != want.stdout || got.stderr != want.stderr {
 			t.Errorf("annals %v: %+v", args, got)
 		}
 	}
-	if got := annals(t.Context(), nil, "", "help", "serve"); got.code != exitOK || !strings.Contains(got.stdout, "$ANNALS_DATA_DIR") {
-		t.Errorf("annals help serve: %+v", got)
-	}
+	annals(t.Context(), nil, "", "help", "serve").wants(t, exitOK, "$ANNALS_DATA_DIR")
 }
 
 func TestCLI_Version(t *testing.T) {
@@ -102,9 +117,7 @@ func TestCLI_Version(t *testing.T) {
 			t.Errorf("annals %v: %+v", args, got)
 		}
 	}
-	if got := annals(t.Context(), nil, "", "version", "--json"); !strings.Contains(got.stdout, `"version": "`+build.Get().Version) {
-		t.Errorf("as JSON: %+v", got)
-	}
+	annals(t.Context(), nil, "", "version", "--json").wants(t, exitOK, `"version": "`+build.Get().Version)
 }
 
 func TestCLI_NumberThatIsNone(t *testing.T) {
@@ -115,9 +128,7 @@ func TestCLI_NumberThatIsNone(t *testing.T) {
 			annals(t.Context(), map[string]string{name: "lots"}, "", "serve"),
 			annals(t.Context(), map[string]string{name: "7"}, "", "serve", flag+"=lots"),
 		} {
-			if got.code != exitUsage || !strings.Contains(got.stderr, name+" ("+flag+`) is "lots": want a whole number`) {
-				t.Errorf("%s: %+v", name, got)
-			}
+			got.wants(t, exitUsage, name+" ("+flag+`) is "lots": want a whole number`)
 		}
 	}
 }
@@ -172,10 +183,7 @@ func TestServe_RefusesABackup(t *testing.T) {
 		{"backup", filepath.Join(t.TempDir(), "copy"), "--data-dir", dir},
 		{"node", "--insecure", "--addr", "127.0.0.1:0", "--data-dir", dir},
 	} {
-		got := annals(t.Context(), nil, "", command...)
-		if got.code != exitFailed || !strings.Contains(got.stderr, "is a backup") || !strings.Contains(got.stderr, "annals restore") {
-			t.Errorf("%v: %+v", command, got)
-		}
+		annals(t.Context(), nil, "", command...).wants(t, exitFailed, "is a backup", "annals restore")
 	}
 	if left, err := os.ReadDir(dir); err != nil || len(left) != 1 {
 		t.Errorf("the backup was changed: %v, %v", left, err)
@@ -202,12 +210,9 @@ func TestServe_UnknownVariable(t *testing.T) {
 
 func TestCLI_EnvironmentWithoutFlag(t *testing.T) {
 	env := map[string]string{"ANNALS_PIPELINE": "maybe"}
-	if got := annals(t.Context(), env, "", "serve"); !strings.Contains(got.stderr, `ANNALS_PIPELINE is "maybe"`) {
-		t.Errorf("the variable was not read: %s", got.stderr)
-	}
-	if got := annals(
-		t.Context(), env, "", "serve", "--pipeline=off", "--log-level=loud",
-	); strings.Contains(got.stderr, "PIPELINE") {
+	annals(t.Context(), env, "", "serve").wants(t, exitUsage, `ANNALS_PIPELINE is "maybe"`)
+	got := annals(t.Context(), env, "", "serve", "--pipeline=off", "--log-level=loud")
+	if strings.Contains(got.stderr, "PIPELINE") {
 		t.Errorf("the flag did not win over the variable: %s", got.stderr)
 	}
 }
@@ -258,10 +263,8 @@ func TestHelp_Rebuild(t *testing.T) {
 	if !strings.Contains(text, "$ANNALS_DATA_DIR") || strings.Contains(text, "$ANNALS_API_ADDR") {
 		t.Errorf("the help is %s", got.stdout)
 	}
-	if got := annals(t.Context(), nil, "", "rebuild", "all", "--eventstore", "x", "--data-dir", t.TempDir()); got.code != exitUsage ||
-		!strings.Contains(got.stderr, "ANNALS_EVENTSTORE") {
-		t.Errorf("a setting that the help does not list: %+v", got)
-	}
+	annals(t.Context(), nil, "", "rebuild", "all", "--eventstore", "x", "--data-dir", t.TempDir()).
+		wants(t, exitUsage, "ANNALS_EVENTSTORE")
 }
 
 // newParser returns a parser of the command line that runs nothing.
@@ -340,9 +343,7 @@ func TestHelp_Groups(t *testing.T) {
 			}
 		}
 	}
-	if got := annals(t.Context(), nil, "", "serve", "--help"); !strings.Contains(got.stdout, "\nWhere the data is\n") {
-		t.Errorf("the help is %s", got.stdout)
-	}
+	annals(t.Context(), nil, "", "serve", "--help").wants(t, exitOK, "\nWhere the data is\n")
 }
 
 // A word is completed by what may be at its place, and nothing is offered for what the program does not know.
@@ -409,12 +410,7 @@ func TestCompletion_Bash(t *testing.T) {
 // Every shell has a script, and another one is refused.
 func TestCompletion_Shells(t *testing.T) {
 	for shell := range grammar.Shells {
-		if got := annals(t.Context(), nil, "", "completion", shell); got.code != exitOK ||
-			!strings.Contains(got.stdout, "complete -- ") {
-			t.Errorf("%s: %+v", shell, got)
-		}
+		annals(t.Context(), nil, "", "completion", shell).wants(t, exitOK, "complete -- ")
 	}
-	if got := annals(t.Context(), nil, "", "completion", "tcsh"); got.code != exitUsage {
-		t.Errorf("tcsh: %+v", got)
-	}
+	annals(t.Context(), nil, "", "completion", "tcsh").wants(t, exitUsage)
 }

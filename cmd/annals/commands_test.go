@@ -151,9 +151,7 @@ func TestImport_ProgressOfAnotherServer(t *testing.T) {
 	_, one := fakeapitest.Start(t)
 	_, two := fakeapitest.Start(t)
 	file := fakeapitest.Write(t, "in.jsonl", points(2))
-	if got := annals(t.Context(), nil, "", "import", "--data-dir", one, "--points", file); got.code != exitOK {
-		t.Fatal(got.stderr)
-	}
+	annals(t.Context(), nil, "", "import", "--data-dir", one, "--points", file).wants(t, exitOK)
 	got := annals(t.Context(), nil, "", "import", "--data-dir", two, "--points", file)
 	if got.code != exitOK || !strings.Contains(got.stderr, "--state FILE keeps the progress of both") ||
 		!strings.Contains(got.stdout, "2 data points sent") {
@@ -164,17 +162,13 @@ func TestImport_ProgressOfAnotherServer(t *testing.T) {
 func TestImport_WaitEndsWithStoppedSend(t *testing.T) {
 	f, dir := fakeapitest.Start(t)
 	f.Status = client.IngestionStatus{Status: "completed", Blocked: true, Readiness: client.Readiness{Failed: 2}}
-	got := annals(t.Context(), nil, points(1), "import", "--data-dir", dir, "--points=-", "--wait")
-	if got.code != exitFailed || !strings.Contains(got.stderr, "2 sends of the project stopped") {
-		t.Fatalf("got %+v", got)
-	}
+	annals(t.Context(), nil, points(1), "import", "--data-dir", dir, "--points=-", "--wait").
+		wants(t, exitFailed, "2 sends of the project stopped")
 }
 
 func TestRecall_Output(t *testing.T) {
 	_, dir := fakeapitest.Start(t)
-	if got := annals(t.Context(), nil, points(2), "import", "--data-dir", dir, "--points=-"); got.code != exitOK {
-		t.Fatal(got.stderr)
-	}
+	annals(t.Context(), nil, points(2), "import", "--data-dir", dir, "--points=-").wants(t, exitOK)
 	got := annals(t.Context(), nil, "", "recall", "tea", "--identity=ana", "--data-dir", dir)
 	want := "1. source, 2025-05-12 09:00\n   text 0 of tea\n   from p0\n"
 	if got.code != exitOK || !strings.HasPrefix(got.stdout, want) {
@@ -195,10 +189,8 @@ func TestRecall_Output(t *testing.T) {
 func TestStatus_HealthElsewhere(t *testing.T) {
 	api := httptest.NewServer(http.NotFoundHandler())
 	defer api.Close()
-	got := annals(t.Context(), nil, "", "status", "--data-dir", t.TempDir(), "--url", api.URL)
-	if got.code != exitFailed || !strings.Contains(got.stderr, "ANNALS_OPS_ADDR") {
-		t.Errorf("%+v", got)
-	}
+	annals(t.Context(), nil, "", "status", "--data-dir", t.TempDir(), "--url", api.URL).
+		wants(t, exitFailed, "ANNALS_OPS_ADDR")
 }
 
 func TestStatus_Output(t *testing.T) {
@@ -261,7 +253,7 @@ func TestStatus_Service(t *testing.T) {
 	}
 	operatortest.Serve(t, dir, operatorapi.StatusRoute(func(context.Context) operatorapi.Status { return is }))
 	got := annals(t.Context(), nil, "", "status", "--data-dir", dir)
-	if got.code != exitOK || got.stderr != "" {
+	if got.stderr != "" {
 		t.Errorf("got %+v", got)
 	}
 	for _, line := range []string{
@@ -272,9 +264,7 @@ func TestStatus_Service(t *testing.T) {
 		"(2 days ago)", "failed   2 sends in the last hour: annals failed lists them",
 		"lag      trace 9 positions (stopped), memories 3 positions",
 	} {
-		if !strings.Contains(got.stdout, line+"\n") {
-			t.Errorf("no line %q in\n%s", line, got.stdout)
-		}
+		got.wants(t, exitOK, line+"\n")
 	}
 	is.NotReady = []client.NotReady{{Part: "postgres", Reason: "it does not answer", Cause: "connection refused"}}
 	if got := annals(t.Context(), nil, "", "status", "--data-dir", dir); got.code != exitFailed ||
@@ -282,25 +272,18 @@ func TestStatus_Service(t *testing.T) {
 		t.Errorf("got %+v", got)
 	}
 	is.DiskFree, is.LastBackup, is.FailedSends, is.Projections = nil, nil, 0, nil
-	if got := annals(t.Context(), nil, "", "status", "--data-dir", dir); !strings.Contains(got.stdout, "disk     not checked") ||
-		!strings.Contains(got.stdout, "backup   none is recorded") || !strings.Contains(got.stdout, "failed   no send") ||
-		!strings.Contains(got.stdout, "lag      none") {
-		t.Errorf("got %+v", got)
-	}
-	got = annals(t.Context(), nil, "", "status", "--json", "--data-dir", dir)
-	if !strings.Contains(got.stdout, `"mcp": "http://127.0.0.1:2/mcp"`) {
-		t.Errorf("as JSON: %+v", got)
-	}
+	is.NotReady = nil
+	annals(t.Context(), nil, "", "status", "--data-dir", dir).
+		wants(t, exitOK, "disk     not checked", "backup   none is recorded", "failed   no send", "lag      none")
+	annals(t.Context(), nil, "", "status", "--json", "--data-dir", dir).wants(t, exitOK, `"mcp": "http://127.0.0.1:2/mcp"`)
 }
 
 // A folder that is no data folder names no service, least of all what listens at the default address.
 func TestStatus_OtherFolder(t *testing.T) {
 	for _, command := range [][]string{{"status"}, {"recall", "q", "--identity=a", "--key=k"}, {"mcp", "--key=k"}} {
 		for _, dir := range []string{filepath.Join(t.TempDir(), "nope"), t.TempDir()} {
-			got := annals(t.Context(), nil, "", append(command, "--data-dir", dir)...)
-			if got.code != exitFailed || !strings.Contains(got.stderr, "no credentials.env in "+dir) {
-				t.Errorf("%v: %+v", command, got)
-			}
+			annals(t.Context(), nil, "", append(command, "--data-dir", dir)...).
+				wants(t, exitFailed, "no credentials.env in "+dir)
 		}
 	}
 }
@@ -343,9 +326,7 @@ func TestClientCommands_ServerDoesNotAnswer(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := annals(t.Context(), nil, points(1), append(args, "--data-dir", dir)...)
-			if got.code != exitFailed || strings.Count(got.stderr, "\n") != 1 || got.stdout != "" {
-				t.Errorf("got %+v, want one line", got)
-			}
+			got.fails(t, exitFailed)
 			if !strings.Contains(got.stderr, "no answer from http://127.0.0.1:") &&
 				!strings.Contains(got.stderr, "no server is running") {
 				t.Errorf("unclear: %s", got.stderr)
@@ -358,18 +339,14 @@ func TestClientCommands_ServerDoesNotAnswer(t *testing.T) {
 }
 
 func TestCredentials_Missing(t *testing.T) {
-	got := annals(t.Context(), nil, "", "recall", "q", "--identity=a", "--data-dir", t.TempDir())
-	if got.code != exitFailed || !strings.Contains(got.stderr, "ANNALS_PROJECT_KEY") {
-		t.Fatalf("got %+v", got)
-	}
+	annals(t.Context(), nil, "", "recall", "q", "--identity=a", "--data-dir", t.TempDir()).
+		wants(t, exitFailed, "ANNALS_PROJECT_KEY")
 }
 
 func TestCredentials_VariablesBeforeDataFolder(t *testing.T) {
 	f, dir := fakeapitest.Start(t)
 	env := map[string]string{"ANNALS_DATA_DIR": dir, "ANNALS_PROJECT_KEY": "svc_sk_other"}
-	if got := annals(t.Context(), env, points(1), "import", "--points=-"); got.code != exitOK {
-		t.Fatal(got.stderr)
-	}
+	annals(t.Context(), env, points(1), "import", "--points=-").wants(t, exitOK)
 	if len(f.Texts["svc_sk_other"]) != 1 {
 		t.Errorf("took %v", f.Texts)
 	}
@@ -378,10 +355,7 @@ func TestCredentials_VariablesBeforeDataFolder(t *testing.T) {
 func TestCredentials_Unreadable(t *testing.T) {
 	dir := t.TempDir()
 	runtest.Must(t, os.Mkdir(dir+"/"+datafolder.CredentialsFile, 0o700))
-	if got := annals(t.Context(), nil, "", "status", "i", "--data-dir", dir); got.code != exitFailed ||
-		!strings.Contains(got.stderr, "read credentials") {
-		t.Fatalf("got %+v", got)
-	}
+	annals(t.Context(), nil, "", "status", "i", "--data-dir", dir).wants(t, exitFailed, "read credentials")
 }
 
 // roomOf is the room of every project.
@@ -465,26 +439,19 @@ func TestEstimate_JSON(t *testing.T) {
 
 func TestRecallExplain_WrongUse(t *testing.T) {
 	for _, args := range [][]string{{"--missing=a"}, {"--project=default"}, {"--org=Acme"}} {
-		got := annals(t.Context(), nil, "", append([]string{"recall", "tea", "--identity=ana"}, args...)...)
-		if got.code != exitUsage || !strings.Contains(got.stderr, "--missing, --project and --org need --explain") {
-			t.Errorf("%v: %+v", args, got)
-		}
+		annals(t.Context(), nil, "", append([]string{"recall", "tea", "--identity=ana"}, args...)...).
+			wants(t, exitUsage, "--missing, --project and --org need --explain")
 	}
 }
 
 func TestRecallExplain_WithoutServer(t *testing.T) {
 	_, dir := fakeapitest.Start(t) // it has an address and a key, and no socket
 	for _, args := range [][]string{{}, {"--project=default"}, {"--json", "--missing=a"}} {
-		got := annals(t.Context(), nil, "", append([]string{"recall", "tea", "--identity=ana", "--explain", "--data-dir", dir}, args...)...)
-		if got.code != exitFailed || got.stdout != "" || strings.Count(got.stderr, "\n") != 1 ||
-			!strings.Contains(got.stderr, "no server is running on data folder "+dir) {
-			t.Errorf("%v: %+v", args, got)
-		}
+		annals(t.Context(), nil, "", append([]string{"recall", "tea", "--identity=ana", "--explain", "--data-dir", dir}, args...)...).
+			fails(t, exitFailed, "no server is running on data folder "+dir)
 	}
-	got := annals(t.Context(), nil, "", "recall", "tea", "--identity=ana", "--explain", "--data-dir", t.TempDir())
-	if got.code != exitFailed || !strings.Contains(got.stderr, "no project key") {
-		t.Errorf("without a key: %+v", got)
-	}
+	annals(t.Context(), nil, "", "recall", "tea", "--identity=ana", "--explain", "--data-dir", t.TempDir()).
+		wants(t, exitFailed, "no project key")
 }
 
 // The commands explain recalls of a running service.
@@ -508,9 +475,7 @@ func TestRecallExplain_Served(t *testing.T) {
 		"words: launch ", "asks for: a time\n", "call 1", "passed, project", "words, memory", " + time evidence ",
 		"not among the candidates", "it has none of the question's words", "a, b    not stored",
 	} {
-		if !strings.Contains(got.stdout, want) {
-			t.Errorf("it prints no %q: %+v", want, got)
-		}
+		got.wants(t, exitOK, want)
 	}
 	got = command("recall", "When is the launch?", "--identity=ben", "--explain", "--project=default", "--missing=rain", "--json")
 	var e explained.Explanation
@@ -518,14 +483,10 @@ func TestRecallExplain_Served(t *testing.T) {
 		len(e.Sources) != 1 || e.Sources[0].Verdict != explained.NotCandidate {
 		t.Errorf("as JSON: %+v, %v", got, err)
 	}
-	if got := command("recall", "launch", "--identity=ben", "--explain", "--limit=999"); got.code != exitFailed ||
-		!strings.Contains(got.stderr, "invalid-request: limit") {
-		t.Errorf("wrong limit: %+v", got)
-	}
-	if got := command("recall", "launch", "--identity=ben", "--explain", "--key=svc_sk_other"); got.code != exitFailed ||
-		!strings.Contains(got.stderr, "no project of this server has the key") {
-		t.Errorf("wrong key: %+v", got)
-	}
+	command("recall", "launch", "--identity=ben", "--explain", "--limit=999").
+		wants(t, exitFailed, "invalid-request: limit")
+	command("recall", "launch", "--identity=ben", "--explain", "--key=svc_sk_other").
+		wants(t, exitFailed, "no project of this server has the key")
 
 	values, err := datafolder.ReadCredentials(s.dir)
 	if err != nil || strings.Contains(got.stdout+got.stderr, values[datafolder.ProjectKeyName]) {

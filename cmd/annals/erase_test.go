@@ -85,21 +85,14 @@ func TestErase_NowReportsWhatWasErased(t *testing.T) {
 	}
 	d.Refuse = errors.New("no space left on device")
 	for _, args := range [][]string{{"erase"}, {"erase", "--now"}, {"erase", "--now", "--json"}} {
-		got := annals(t.Context(), nil, "", append(args, "--data-dir", dir)...)
-		if got.code != exitFailed || got.stdout != "" || !strings.Contains(got.stderr, "no space left") ||
-			strings.Count(got.stderr, "\n") != 1 {
-			t.Errorf("%v that is refused: %+v", args, got)
-		}
+		annals(t.Context(), nil, "", append(args, "--data-dir", dir)...).fails(t, exitFailed, "no space left")
 	}
 }
 
 func TestErase_WithoutServer(t *testing.T) {
 	for _, args := range [][]string{{"erase"}, {"erase", "--now"}} {
-		got := annals(t.Context(), nil, "", append(args, "--data-dir", t.TempDir())...)
-		if got.code != exitFailed || got.stdout != "" || !strings.Contains(got.stderr, "no server is running") ||
-			strings.Count(got.stderr, "\n") != 1 {
-			t.Errorf("%v: %+v", args, got)
-		}
+		annals(t.Context(), nil, "", append(args, "--data-dir", t.TempDir())...).
+			fails(t, exitFailed, "no server is running")
 	}
 }
 
@@ -138,9 +131,7 @@ func TestErasePerson_Unknown(t *testing.T) {
 		t.Errorf("a project with calls of others: %+v", got)
 	}
 	f = &operatortest.People{NamedIn: 2} // only asked
-	if got := annals(t.Context(), nil, "", append(startPeople(t, f), "--yes")...); got.code != exitOK {
-		t.Errorf("a person who only asked: %+v", got)
-	}
+	annals(t.Context(), nil, "", append(startPeople(t, f), "--yes")...).wants(t, exitOK)
 }
 
 func TestErasePerson_AsksOnATerminalOnly(t *testing.T) {
@@ -160,8 +151,7 @@ func TestErasePerson_Flags(t *testing.T) {
 		{"--org", "Acme"},
 		{"--identity", "ana", "--project", "default", "--now"},
 	} {
-		if got := annals(t.Context(), nil, "", append([]string{"erase", "--data-dir", t.TempDir()}, args...)...); got.code != exitUsage {
-			t.Errorf("%v: %+v", args, got)
-		}
+		annals(t.Context(), nil, "", append([]string{"erase", "--data-dir", t.TempDir()}, args...)...).
+			wants(t, exitUsage)
 	}
 }

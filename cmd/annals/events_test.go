@@ -119,10 +119,7 @@ func TestEventsRead_Errors(t *testing.T) {
 		`--from is "yesterday": want start, end`:      {"tail", "--from=yesterday"},
 		"annals: no server is running on data folder": {"tail", "--data-dir", t.TempDir()},
 	} {
-		got := annals(t.Context(), nil, "", append([]string{"events"}, args...)...)
-		if got.code != exitFailed || !strings.Contains(got.stderr, want) || strings.Count(got.stderr, "\n") != 1 {
-			t.Errorf("%v: %+v, want %s", args, got, want)
-		}
+		annals(t.Context(), nil, "", append([]string{"events"}, args...)...).fails(t, exitFailed, want)
 	}
 }
 

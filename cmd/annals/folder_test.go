@@ -47,12 +47,10 @@ func openOther(t *testing.T, n *node.Node, format string) {
 	runtest.Must(t, err)
 	meta := []byte(`{"commandId":"5c1267ae-1120-5133-afad-835f211dfb01","principal":"first start","schema":1}`)
 	opened := fmt.Sprintf(`{"logId":"51f2c1a8-2a0f-4e0b-9f5d-0a1f1a3c6c11"%s,"openedAt":"2025-11-05T09:30:00Z"}`, format)
-	if _, err := store.Append(t.Context(), stream.Registry, eventstore.NoStream, []eventstore.Proposed{
+	runtest.Must(t, errorOf(store.Append(t.Context(), stream.Registry, eventstore.NoStream, []eventstore.Proposed{
 		{ID: uuid.New(), Type: "registry.log-opened.v1", Data: []byte(opened), Meta: meta},
 		{ID: uuid.New(), Type: "registry.organization-created.v9", Data: []byte(`{"name":"Annals"}`), Meta: meta},
-	}); err != nil {
-		t.Fatal(err)
-	}
+	})))
 	runtest.Must(t, store.Close())
 }
 
@@ -151,9 +149,7 @@ func TestFormat_BackupOfAnotherVersion(t *testing.T) {
 	t.Parallel()
 	data, root := keptFolder(t), t.TempDir()
 	backup := filepath.Join(root, "backup")
-	if got := annals(t.Context(), nil, "", "backup", backup, "--data-dir", data); got.code != exitOK {
-		t.Fatalf("backup: %+v", got)
-	}
+	annals(t.Context(), nil, "", "backup", backup, "--data-dir", data).wants(t, exitOK)
 	path := filepath.Join(backup, datafolder.BackupList)
 	text, err := os.ReadFile(path)
 	runtest.Must(t, err)
@@ -185,28 +181,16 @@ func keptFolder(t *testing.T) string {
 	runtest.Must(t, n.Close())
 	runtest.Must(t, errorOf(datafolder.NewHashKey(dir)))
 	runtest.Must(t, errorOf((datafolder.Folder{Dir: dir}).NewSealKey()))
-	if err := os.WriteFile(
-		filepath.Join(dir, datafolder.CredentialsFile), []byte("ANNALS_PROJECT_KEY=k\n"), 0o600,
-	); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, os.WriteFile(filepath.Join(dir, datafolder.CredentialsFile), []byte("ANNALS_PROJECT_KEY=k\n"), 0o600))
 	return dir
 }
 
 func TestBackup_WithoutServerThenRestore(t *testing.T) {
 	data, root := keptFolder(t), t.TempDir()
 	backup, restored := filepath.Join(root, "backup"), filepath.Join(root, "restored")
-	if got := annals(t.Context(), nil, "", "backup", backup, "--data-dir", data); got.code != exitOK ||
-		!strings.Contains(got.stdout, "keys in clear") {
-		t.Fatalf("backup: %+v", got)
-	}
-	if got := annals(t.Context(), nil, "", "backup", backup, "--data-dir", data); got.code != exitFailed ||
-		!strings.Contains(got.stderr, "the folder is not empty") {
-		t.Errorf("a second backup: %+v", got)
-	}
-	if got := annals(t.Context(), nil, "", "restore", backup, "--data-dir", restored); got.code != exitOK {
-		t.Fatalf("restore: %+v", got)
-	}
+	annals(t.Context(), nil, "", "backup", backup, "--data-dir", data).wants(t, exitOK, "keys in clear")
+	annals(t.Context(), nil, "", "backup", backup, "--data-dir", data).wants(t, exitFailed, "the folder is not empty")
+	annals(t.Context(), nil, "", "restore", backup, "--data-dir", restored).wants(t, exitOK)
 	for _, name := range []string{datafolder.HashKeyFile, datafolder.SealKeyFile, datafolder.CredentialsFile} {
 		want, err := os.ReadFile(filepath.Join(data, name))
 		runtest.Must(t, err)
@@ -218,15 +202,11 @@ func TestBackup_WithoutServerThenRestore(t *testing.T) {
 			t.Errorf("%s: %v, %v", name, info.Mode(), err)
 		}
 	}
-	if got := annals(t.Context(), nil, "", "restore", backup, "--data-dir", restored); got.code != exitFailed ||
-		!strings.Contains(got.stderr, "the folder is not empty") {
-		t.Errorf("a second restore: %+v", got)
-	}
+	annals(t.Context(), nil, "", "restore", backup, "--data-dir", restored).
+		wants(t, exitFailed, "the folder is not empty")
 	n, err := node.Start(t.Context(), node.Config{Dir: filepath.Join(restored, "log")})
 	runtest.Must(t, err)
-	if err := n.Close(); err != nil {
-		t.Error(err)
-	}
+	runtest.Must(t, n.Close())
 }
 
 func TestBackup_Refusals(t *testing.T) {
@@ -234,16 +214,10 @@ func TestBackup_Refusals(t *testing.T) {
 	keyless := keptFolder(t)
 	runtest.Must(t, os.Remove(filepath.Join(keyless, datafolder.HashKeyFile)))
 	good := filepath.Join(root, "good")
-	if got := annals(t.Context(), nil, "", "backup", good, "--data-dir", data); got.code != exitOK {
-		t.Fatal(got)
-	}
+	annals(t.Context(), nil, "", "backup", good, "--data-dir", data).wants(t, exitOK)
 	damaged := func(name string, change func(path string) error) string {
 		dir := t.TempDir()
-		if err := errors.Join(
-			os.CopyFS(dir, os.DirFS(good)), change(filepath.Join(dir, filepath.FromSlash(name))),
-		); err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, errors.Join(os.CopyFS(dir, os.DirFS(good)), change(filepath.Join(dir, filepath.FromSlash(name)))))
 		return dir
 	}
 	another := func(path string) error { return os.WriteFile(path, []byte("AAAA\n"), 0o600) }
@@ -257,10 +231,8 @@ func TestBackup_Refusals(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			got := annals(t.Context(), nil, "", append([]string{tt.first}, strings.Fields(tt.second)...)...)
-			if got.code != exitFailed || !strings.Contains(got.stderr, tt.want) || strings.Count(got.stderr, "\n") != 1 {
-				t.Errorf("got %+v", got)
-			}
+			annals(t.Context(), nil, "", append([]string{tt.first}, strings.Fields(tt.second)...)...).
+				fails(t, exitFailed, tt.want)
 		})
 	}
 	for _, name := range []string{"a", "b", "c", "d", "e", "f"} {
@@ -277,9 +249,7 @@ func TestBackup_SealKeysThatAreSet(t *testing.T) {
 	drawn, err := datafolder.StoredSealKeys(data)
 	runtest.Must(t, err)
 	env := map[string]string{"ANNALS_SEAL_KEY": base64.StdEncoding.EncodeToString(sealed)}
-	if got := annals(t.Context(), env, "", "backup", backup, "--data-dir", data); got.code != exitOK {
-		t.Fatalf("backup: %+v", got)
-	}
+	annals(t.Context(), env, "", "backup", backup, "--data-dir", data).wants(t, exitOK)
 	if got, err := datafolder.StoredSealKeys(backup); err != nil ||
 		datafolder.EncodeSecrets(got) != datafolder.EncodeSecrets(append([][]byte{sealed}, drawn...)) {
 		t.Errorf("the backup holds %x, %v", got, err)
@@ -289,10 +259,7 @@ func TestBackup_SealKeysThatAreSet(t *testing.T) {
 // openedFolder returns a data folder whose log was opened with its hash key.
 func openedFolder(t *testing.T) (dir string, key []byte) {
 	t.Helper()
-	must := func(err error) {
-		t.Helper()
-		runtest.Must(t, err)
-	}
+	must := func(err error) { t.Helper(); runtest.Must(t, err) }
 	dir, quiet := t.TempDir(), slog.New(slog.DiscardHandler)
 	key, err := datafolder.NewHashKey(dir)
 	must(err)
@@ -329,11 +296,7 @@ func TestHashKey_MissingOrWrong(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			kept, err := os.ReadFile(path)
 			runtest.Must(t, err)
-			t.Cleanup(func() {
-				if err := os.WriteFile(path, kept, 0o600); err != nil {
-					t.Error(err)
-				}
-			})
+			t.Cleanup(func() { runtest.Must(t, os.WriteFile(path, kept, 0o600)) })
 			runtest.Must(t, os.Remove(path))
 			if c.file != "" {
 				runtest.Must(t, os.WriteFile(path, []byte(c.file+"\n"), 0o600))
@@ -363,7 +326,5 @@ func TestHashKey_MissingOrWrong(t *testing.T) {
 		})
 	}
 	env := map[string]string{"ANNALS_DATA_DIR": dir, "ANNALS_POSTGRES": database}
-	if got := annals(t.Context(), env, "", "rebuild", "access"); got.code != exitOK {
-		t.Errorf("with the key of the log: %+v", got)
-	}
+	annals(t.Context(), env, "", "rebuild", "access").wants(t, exitOK)
 }

@@ -75,10 +75,7 @@ func TestHealthcheck_ServiceHangs(t *testing.T) {
 	t.Cleanup(hangs.Close)
 	t.Cleanup(func() { close(release) })
 	env := map[string]string{"ANNALS_API_ADDR": hangs.Listener.Addr().String()}
-	got := annals(t.Context(), env, "", "healthcheck", "--timeout", "50ms")
-	if got.code != exitFailed || !strings.Contains(got.stderr, "does not answer") {
-		t.Errorf("got %+v", got)
-	}
+	annals(t.Context(), env, "", "healthcheck", "--timeout", "50ms").wants(t, exitFailed, "does not answer")
 }
 
 func certificateFile(t *testing.T, der []byte) string {

@@ -78,11 +78,7 @@ func openStore(t *testing.T, address string) *esdb.Store {
 	t.Helper()
 	store, err := esdb.Open(esdb.Config{ConnectionString: address, Logger: slog.New(slog.DiscardHandler)})
 	runtest.Must(t, err)
-	t.Cleanup(func() {
-		if err := store.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	t.Cleanup(func() { runtest.Must(t, store.Close()) })
 	return store
 }
 
@@ -154,10 +150,7 @@ func TestNodeAlone_CannotStart(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			got := annals(t.Context(), nil, "",
 				append([]string{"node", "--data-dir", t.TempDir(), "--addr", "127.0.0.1:0"}, tt.args...)...)
-			if got.code != exitFailed || got.stdout != "" || strings.Count(got.stderr, "\n") != 1 ||
-				!strings.Contains(got.stderr, tt.want) {
-				t.Errorf("got %+v, want %q", got, tt.want)
-			}
+			got.fails(t, exitFailed, tt.want)
 		})
 	}
 }

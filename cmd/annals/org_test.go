@@ -1,9 +1,7 @@
 package main
 
 import (
-	"bytes"
 	"encoding/json"
-	"io"
 	"net/http"
 	"strings"
 	"testing"
@@ -180,22 +178,14 @@ func (tt operatorCommand) run(t *testing.T) {
 		t.Errorf("asked (-want +got):\n%s", diff)
 	}
 	got := annals(t.Context(), nil, "", append(args, "--json")...)
-	var err error
+	got.wants(t, exitOK)
+	var want, read any = &tt.project, &tenants.Project{}
 	if strings.HasPrefix(tt.args, "org") {
-		var o tenants.Organization
-		err = json.Unmarshal([]byte(got.stdout), &o)
-		if diff := cmp.Diff(tt.organization, o); diff != "" {
-			t.Errorf("as JSON (-want +got):\n%s", diff)
-		}
-	} else {
-		var p tenants.Project
-		err = json.Unmarshal([]byte(got.stdout), &p)
-		if diff := cmp.Diff(tt.project, p); diff != "" {
-			t.Errorf("as JSON (-want +got):\n%s", diff)
-		}
+		want, read = &tt.organization, &tenants.Organization{}
 	}
-	if err != nil || got.code != exitOK {
-		t.Errorf("as JSON: %+v, %v", got, err)
+	runtest.Must(t, json.Unmarshal([]byte(got.stdout), read))
+	if diff := cmp.Diff(want, read); diff != "" {
+		t.Errorf("as JSON (-want +got):\n%s", diff)
 	}
 	service.Refuse = operatorapi.Refuse("no such thing")
 	if got := annals(t.Context(), nil, "", args...); got.code != exitFailed || got.stdout != "" ||
@@ -230,47 +220,31 @@ func TestOperatorCommands_Invalid(t *testing.T) {
 		"project caps one --ingestion-cap=-1":  "is not a cap",
 		"project caps one --credit-cap=-0.1":   "is not a cap",
 	} {
-		if got := annals(
-			t.Context(), nil, "", append(strings.Fields(args), "--data-dir", dir)...,
-		); got.code != exitFailed || !strings.Contains(got.stderr, says) {
-			t.Errorf("%s: %+v", args, got)
-		}
+		annals(t.Context(), nil, "", append(strings.Fields(args), "--data-dir", dir)...).wants(t, exitFailed, says)
 	}
 	for _, args := range []string{
 		"org credits", "org create", "org plan", "org spend-cap", "project archive", "project caps", "org credits --grant",
 	} {
-		if got := annals(t.Context(), nil, "", append(strings.Fields(args), "--data-dir", dir)...); got.code != exitUsage {
-			t.Errorf("%s: %+v", args, got)
-		}
+		annals(t.Context(), nil, "", append(strings.Fields(args), "--data-dir", dir)...).wants(t, exitUsage)
 	}
 	for _, args := range []string{
 		"org create A1", "org plan flex", "org credits --grant -1", "org spend-cap none", "org rotate-management-key",
 		"project archive a", "project caps a",
 	} {
-		got := annals(t.Context(), nil, "", append(strings.Fields(args), "--data-dir", t.TempDir())...)
-		if got.code != exitFailed || !strings.Contains(got.stderr, "no server is running on data folder") ||
-			strings.Count(got.stderr, "\n") != 1 {
-			t.Errorf("%s without a server: %+v", args, got)
-		}
+		annals(t.Context(), nil, "", append(strings.Fields(args), "--data-dir", t.TempDir())...).
+			fails(t, exitFailed, "no server is running on data folder")
 	}
 }
 
 // wants makes a call of the process and checks the status, and the code of a failure.
 func (s *served) wants(key, method, path, body string, status int, code string) []byte {
 	s.d.t.Helper()
-	req, err := http.NewRequestWithContext(s.d.t.Context(), method, "http://"+s.addr+api+path, strings.NewReader(body))
+	got, _, answer, err := s.call(key, method, path, body)
 	runtest.Must(s.d.t, err)
-	req.Header.Set("Authorization", "Bearer "+key)
-	req.Header.Set("Content-Type", "application/json")
-	res, err := http.DefaultClient.Do(req)
-	runtest.Must(s.d.t, err)
-	defer func() { _ = res.Body.Close() }()
-	answer, err := io.ReadAll(res.Body)
-	runtest.Must(s.d.t, err)
-	if res.StatusCode != status || code != "" && !bytes.Contains(answer, []byte(`"code":"`+code+`"`)) {
-		s.d.t.Errorf("%s %s: %d %s, want %d %s", method, path, res.StatusCode, answer, status, code)
+	if got != status || code != "" && !strings.Contains(answer, `"code":"`+code+`"`) {
+		s.d.t.Errorf("%s %s: %d %s, want %d %s", method, path, got, answer, status, code)
 	}
-	return answer
+	return []byte(answer)
 }
 
 // managesOrganizations checks that what one process changes is visible on the other from its next call on. If no server
@@ -316,10 +290,7 @@ func (d *deployment) managesOrganizations() {
 	direct(&acme, "org", "create", "Acme", "--plan", "payg")
 	two.wants(acme.ManagementKey, http.MethodPost, "/projects", `{"name":"Default"}`, http.StatusCreated, "")
 	one.wants(acme.ManagementKey, http.MethodGet, "/projects", "", http.StatusOK, "")
-	if got := direct(nil, "org", "plan", "flex"); got.code != exitFailed ||
-		!strings.Contains(got.stderr, "name one with --org") {
-		t.Errorf("two organizations: %+v", got)
-	}
+	direct(nil, "org", "plan", "flex").wants(t, exitFailed, "name one with --org")
 	direct(&annal, "org", "plan", "payg", "--org", "annals")
 	direct(&annal, "org", "credits", "--grant", "-1000000", "--org", "annals")
 	if annal.Left != "0" || annal.Granted != "-150000" {
@@ -332,9 +303,8 @@ func (d *deployment) managesOrganizations() {
 		t.Errorf("with an allowance: %+v", annal)
 	}
 	plans = `{"gold":{}}`
-	if got := direct(nil, "org", "credits", "--grant", "1", "--org", "annals"); got.code != exitFailed || !strings.Contains(got.stderr, `ANNALS_PLANS names the plan "gold"`) {
-		t.Errorf("terms of a plan that is not there: %+v", got)
-	}
+	direct(nil, "org", "credits", "--grant", "1", "--org", "annals").
+		wants(t, exitFailed, `ANNALS_PLANS names the plan "gold"`)
 	plans = ""
 	direct(&annal, "org", "credits", "--grant", "-1", "--org", "annals")
 	for _, s := range d.processes {

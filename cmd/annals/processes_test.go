@@ -60,9 +60,8 @@ func newDeployment(t *testing.T, at time.Time, processes int) *deployment {
 	d := &deployment{t: t, clock: filepath.Join(dir, "clock"), database: pgtest.URL(t)}
 	writeClock(t, d.clock, at)
 	var err error
-	if d.db, err = pg.OpenPool(t.Context(), d.database); err != nil {
-		t.Fatal(err)
-	}
+	d.db, err = pg.OpenPool(t.Context(), d.database)
+	runtest.Must(t, err)
 	t.Cleanup(d.db.Close)
 	d.node = startNode(t, "--data-dir", filepath.Join(dir, "node"), "--insecure", "--log-level", "error").address
 	for n := range processes {
@@ -142,14 +141,20 @@ func (s *served) stop() {
 	s.cmd = nil
 }
 
-// client calls the process with the project key of the first start, once.
-func (s *served) client() *client.Client {
+// key is the project key of the first start.
+func (s *served) key() string {
 	s.d.t.Helper()
 	values, err := datafolder.ReadCredentials(s.d.processes[0].dir)
 	runtest.Must(s.d.t, err)
+	return values[datafolder.ProjectKeyName]
+}
+
+// client calls the process with the project key of the first start, once.
+func (s *served) client() *client.Client {
+	s.d.t.Helper()
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	s.d.t.Cleanup(transport.CloseIdleConnections)
-	c, err := client.New("http://"+s.addr, values[datafolder.ProjectKeyName],
+	c, err := client.New("http://"+s.addr, s.key(),
 		client.WithMaxAttempts(1), client.WithTransport(transport), client.WithAttemptTimeout(time.Minute))
 	runtest.Must(s.d.t, err)
 	return c
@@ -185,32 +190,31 @@ func TestProcesses_Two(t *testing.T) {
 	d.managesOrganizations() // last, since it replaces keys
 }
 
-// send calls the API with the project key of the first process, and returns the answer.
-func (s *served) send(method, path, body string) (status int, header http.Header, answer string) {
-	s.d.t.Helper()
-	values, err := datafolder.ReadCredentials(s.d.processes[0].dir)
-	if err != nil {
-		s.d.t.Error(err)
-		return 0, nil, ""
-	}
+// call calls the API with a key, and returns the answer if all of it has arrived.
+func (s *served) call(key, method, path, body string) (status int, header http.Header, answer string, err error) {
 	req, err := http.NewRequestWithContext(s.d.t.Context(), method, "http://"+s.addr+api+path, strings.NewReader(body))
 	if err != nil {
-		s.d.t.Error(err)
-		return 0, nil, ""
+		return 0, nil, "", err
 	}
-	req.Header.Set("Authorization", "Bearer "+values[datafolder.ProjectKeyName])
+	req.Header.Set("Authorization", "Bearer "+key)
 	req.Header.Set("Content-Type", "application/json")
 	res, err := http.DefaultClient.Do(req)
 	if err != nil {
-		s.d.t.Errorf("%s %s: %v", method, path, err)
-		return 0, nil, ""
+		return 0, nil, "", err
 	}
 	defer func() { _ = res.Body.Close() }()
 	text, err := io.ReadAll(res.Body)
+	return res.StatusCode, res.Header, string(text), err
+}
+
+// send calls the API with the project key of the first start, and returns the answer.
+func (s *served) send(method, path, body string) (status int, header http.Header, answer string) {
+	s.d.t.Helper()
+	status, header, answer, err := s.call(s.key(), method, path, body)
 	if err != nil {
 		s.d.t.Errorf("%s %s: %v", method, path, err)
 	}
-	return res.StatusCode, res.Header, string(text)
+	return status, header, answer
 }
 
 // sendMany makes so many sends at once and returns their request ids.
@@ -399,9 +403,7 @@ func (w *webhookTest) commands(t *testing.T) {
 	}
 	file := filepath.Join(t.TempDir(), "event.json")
 	runtest.Must(t, os.WriteFile(file, []byte(`{"text":"only tried"}`), 0o600))
-	if got := w.annals(t, "", "try", hook.ID, file); got.code != exitOK || !strings.Contains(got.stdout, "only tried") {
-		t.Errorf("tried: %+v", got)
-	}
+	w.annals(t, "", "try", hook.ID, file).wants(t, exitOK, "only tried")
 	w.object(t, &shown, "delete", hook.ID, "--yes")
 	want("deleted", note, http.StatusNotFound, "not-found")
 	w.object(t, &list, "list", "--project", "default")
@@ -437,12 +439,8 @@ func (w *webhookTest) wrongUse(t *testing.T) {
 		}
 	}
 	long := strings.Repeat("a", limit.WebhookBody+1)
-	if got := w.annals(t, long, "try", hook.ID, "-"); got.code != exitFailed || !strings.Contains(got.stderr, "more than") {
-		t.Errorf("a long event: exit code %d, %s", got.code, got.stderr)
-	}
-	if got := w.annals(t, long[1:], "try", hook.ID, "-", "--json"); got.code != exitOK {
-		t.Errorf("an event of the greatest size: exit code %d, %s", got.code, got.stderr)
-	}
+	w.annals(t, long, "try", hook.ID, "-").wants(t, exitFailed, "more than")
+	w.annals(t, long[1:], "try", hook.ID, "-", "--json").wants(t, exitOK)
 }
 
 // kill ends a process at once while it receives events. What was answered 202 is there.

@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"io"
 	"net/http"
 	"os"
 	"strconv"
@@ -14,7 +13,6 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/annals-project/annals/cmd/annals/internal/datafolder"
 	"github.com/annals-project/annals/domain"
 	"github.com/annals-project/annals/domain/event"
 	"github.com/annals-project/annals/domain/project"
@@ -44,9 +42,7 @@ func TestReads_ProvedThroughAKill(t *testing.T) {
 		return code == "" && len(page.Results) > 0
 	})
 	log := d.prove()
-	values, err := datafolder.ReadCredentials(s.dir)
-	runtest.Must(t, err)
-	key := values[datafolder.ProjectKeyName]
+	key := s.key()
 	runtest.Await(t, "reads are proved", func() bool {
 		id, ok := s.recallOnce(key)
 		return ok && log.records(t)[id]
@@ -54,8 +50,9 @@ func TestReads_ProvedThroughAKill(t *testing.T) {
 
 	recalls := int64(provedRecalls)
 	if text := os.Getenv("ANNALS_PROVED_RECALLS"); text != "" {
-		recalls, err = strconv.ParseInt(text, 10, 64)
+		n, err := strconv.ParseInt(text, 10, 64)
 		runtest.Must(t, err)
+		recalls = n
 	}
 	var answered atomic.Int64
 	var mu sync.Mutex
@@ -102,24 +99,12 @@ func TestReads_ProvedThroughAKill(t *testing.T) {
 
 // recallOnce recalls, and returns the id of the request once all of its answer has arrived. ok is false without one.
 func (s *served) recallOnce(key string) (id uuid.UUID, ok bool) {
-	req, err := http.NewRequestWithContext(s.d.t.Context(), http.MethodPost, "http://"+s.addr+api+"/recall",
-		strings.NewReader(`{"query":"marigold","identity":"ana"}`))
-	if err != nil {
+	status, header, text, err := s.call(key, http.MethodPost, "/recall", `{"query":"marigold","identity":"ana"}`)
+	if err != nil || status != http.StatusOK || !strings.Contains(text, "marigold") {
 		return id, false
 	}
-	req.Header.Set("Authorization", "Bearer "+key)
-	req.Header.Set("Content-Type", "application/json")
-	res, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return id, false
-	}
-	defer func() { _ = res.Body.Close() }()
-	text, err := io.ReadAll(res.Body)
-	if id, err2 := uuid.Parse(res.Header.Get("X-Request-Id")); err == nil && err2 == nil && res.StatusCode == http.StatusOK &&
-		strings.Contains(string(text), "marigold") {
-		return id, true
-	}
-	return id, false
+	id, err = uuid.Parse(header.Get("X-Request-Id"))
+	return id, err == nil
 }
 
 // readLog is the log of a deployment, with one project.

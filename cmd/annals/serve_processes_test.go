@@ -39,9 +39,7 @@ func TestServe_StopDelay(t *testing.T) {
 		status, body := s.get("/readyz")
 		return status == http.StatusServiceUnavailable && strings.Contains(body, "the service is stopping")
 	})
-	if _, err := s.client().Ingest(t.Context(), client.DataPoint{ID: "a", Content: "Ana likes tea."}); err != nil {
-		t.Errorf("a call during the delay: %v", err)
-	}
+	runtest.Must(t, errorOf(s.client().Ingest(t.Context(), client.DataPoint{ID: "a", Content: "Ana likes tea."})))
 	if status, _ := s.get("/healthz"); status != http.StatusOK {
 		t.Errorf("/healthz during the delay: %d", status)
 	}
@@ -151,9 +149,7 @@ func TestNode_Nohup(t *testing.T) {
 		t.Errorf("the process ignores the signals %q: a hang-up is not one of them, %v", mask, err)
 	}
 	runtest.Must(t, cmd.Process.Signal(syscall.SIGTERM))
-	if err := cmd.Wait(); err != nil {
-		t.Errorf("ended with %v", err)
-	}
+	runtest.Must(t, cmd.Wait())
 }
 
 // The commands that open the database themselves use the prefix of the service.
@@ -164,9 +160,7 @@ func TestServe_SchemaPrefix(t *testing.T) {
 	d.env = []string{"ANNALS_SEAL_KEY=", "ANNALS_POSTGRES_SCHEMA_PREFIX=a_"}
 	s.args = []string{"--eventstore", "embedded", "--postgres", "embedded"}
 	s.start()
-	if _, err := s.client().Ingest(t.Context(), client.DataPoint{ID: "a", Content: "Ana likes tea."}); err != nil {
-		t.Error(err)
-	}
+	runtest.Must(t, errorOf(s.client().Ingest(t.Context(), client.DataPoint{ID: "a", Content: "Ana likes tea."})))
 	s.stop()
 	with := map[string]string{
 		"ANNALS_DATA_DIR": s.dir, "ANNALS_HASH_KEY": datafolder.EncodeSecrets([][]byte{make([]byte, datafolder.SecretBytes)}),
@@ -276,9 +270,8 @@ func TestServe_SealKeyOfTheDatabase(t *testing.T) {
 	}
 	first.args = nil
 	first.start()
-	if _, err := first.client().Ingest(t.Context(), client.DataPoint{ID: "a", Content: "Ana likes tea."}); err != nil {
-		t.Errorf("the keys of projects do not work without the seal key: %v", err)
-	}
+	// The keys of projects work without the seal key.
+	runtest.Must(t, errorOf(first.client().Ingest(t.Context(), client.DataPoint{ID: "a", Content: "Ana likes tea."})))
 	first.stop()
 	if got := accept(); got.code != exitOK || !read(got).Accepted {
 		t.Errorf("after the loss was accepted: %+v", got)
@@ -293,9 +286,7 @@ func TestServe_SealKeyOfTheFolder(t *testing.T) {
 	d.env, s.args = []string{"ANNALS_SEAL_KEY="}, []string{"--eventstore", "embedded", "--postgres", "embedded"}
 	s.start()
 	accept := []string{"seal-key", "accept-loss", "--data-dir", s.dir, "--yes"}
-	if got := annals(t.Context(), nil, "", accept...); got.code != exitFailed {
-		t.Errorf("while the service runs: %+v", got)
-	}
+	annals(t.Context(), nil, "", accept...).wants(t, exitFailed)
 	s.stop()
 	file := filepath.Join(s.dir, datafolder.SealKeyFile)
 	kept, err := os.ReadFile(file)
@@ -314,11 +305,8 @@ func TestServe_SealKeyOfTheFolder(t *testing.T) {
 	if backup.code != exitFailed || !strings.Contains(backup.stderr, "known: "+secret.Name(another)) {
 		t.Errorf("a backup with another seal key: %+v", backup)
 	}
-	if got := annals(t.Context(), nil, "", accept...); got.code != exitOK ||
-		!strings.Contains(got.stdout, "project keys and webhooks: they still work") ||
-		!strings.Contains(got.stdout, "the service starts with the seal key "+secret.Name(another)) {
-		t.Errorf("accepted: %+v", got)
-	}
+	annals(t.Context(), nil, "", accept...).
+		wants(t, exitOK, "project keys and webhooks: they still work", "the service starts with the seal key "+secret.Name(another))
 	s.start()
 	s.stop()
 }
