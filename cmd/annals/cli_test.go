@@ -391,15 +391,13 @@ func TestCompletion_Bash(t *testing.T) {
 	}
 	script := filepath.Join(t.TempDir(), "annals")
 	runtest.Must(t, os.WriteFile(script, []byte(annals(t.Context(), nil, "", "completion", "bash").stdout), 0o600))
-	now := filepath.Join(t.TempDir(), "clock")
-	runtest.Must(t, os.WriteFile(now, []byte("0"), 0o600))
 	for words, want := range map[string]string{
 		`org cr`: "create\ncredits\n", `completion ""`: "bash\nzsh\nfish\n", `import ""`: "",
 	} {
 		cmd := exec.CommandContext(runtest.Context(t), bash, "--norc", "-c", fmt.Sprintf(
 			`source %q; COMP_WORDS=(%q %s); COMP_CWORD=2; _annals; for w in "${COMPREPLY[@]}"; do echo "$w"; done`,
 			script, os.Args[0], words))
-		cmd.Env = append(os.Environ(), clockFile+"="+now)
+		cmd.Env = program(t).Env
 		out, err := cmd.Output()
 		if err != nil || string(out) != want {
 			t.Errorf("%s: %q, %v", words, out, err)

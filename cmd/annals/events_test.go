@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -58,11 +59,8 @@ func TestEventsRead_Stream(t *testing.T) {
 				Stream string
 				Events []inspect.Event
 			}
-			if err := json.Unmarshal(
-				[]byte(read("account-1", "--backwards", "--from=2", "--limit=2", "--json").stdout), &page,
-			); err != nil {
-				t.Fatal(err)
-			}
+			got := read("account-1", "--backwards", "--from=2", "--limit=2", "--json")
+			runtest.Must(t, json.Unmarshal([]byte(got.stdout), &page))
 			e := page.Events
 			if page.Stream != "account-1" || len(e) != 2 || e[0].Revision != 2 ||
 				string(e[0].Raw) != "no JSON\x1b[2J" || e[0].Data != nil ||
@@ -85,11 +83,7 @@ func TestEventsRead_Stream(t *testing.T) {
 
 func TestEventsRead_LongStream(t *testing.T) {
 	store, ways := eventSources(t)
-	payloads := make([]string, 300)
-	for i := range payloads {
-		payloads[i] = "{}"
-	}
-	appendEvents(t, store, "long", 0, payloads...)
+	appendEvents(t, store, "long", 0, slices.Repeat([]string{"{}"}, 300)...)
 	for way, flags := range ways {
 		for want, more := range map[int][]string{
 			100: nil, 300: {"--limit=0"}, 150: {"--limit=150", "--backwards"}, 41: {"--limit=0", "--backwards", "--from=40"},
@@ -235,9 +229,7 @@ func TestEventsTail_BeginsAtTheEnd(t *testing.T) {
 			if err := <-ended; err == nil {
 				t.Error("the tail ended without a reason")
 			}
-			if err := done(); err != nil {
-				t.Error(err)
-			}
+			runtest.Must(t, done())
 		})
 	}
 }

@@ -1,8 +1,11 @@
 package main
 
 import (
+	"bufio"
 	"fmt"
 	"os"
+	"os/exec"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
@@ -47,6 +50,36 @@ func readClock(file string) (time.Duration, error) {
 		return 0, fmt.Errorf("read the clock: %w", err)
 	}
 	return time.Duration(seconds) * time.Second, nil
+}
+
+// program is the program with the clock of the machine, for a test to start.
+func program(t *testing.T, args ...string) *exec.Cmd {
+	t.Helper()
+	clock := filepath.Join(t.TempDir(), "clock")
+	writeClock(t, clock, time.Now())
+	cmd := exec.Command(os.Args[0], args...)
+	cmd.Env = append(os.Environ(), clockFile+"="+clock)
+	return cmd
+}
+
+// startServe runs the program as a service on a new data folder, until the test ends.
+func startServe(t *testing.T, more ...string) (dir string, service *exec.Cmd) {
+	t.Helper()
+	dir = filepath.Join(t.TempDir(), "data")
+	service = program(t, append([]string{
+		"serve", "--data-dir", dir, "--api-addr", "127.0.0.1:0", "--console-addr", "127.0.0.1:0",
+	}, more...)...)
+	out, err := service.StdoutPipe()
+	runtest.Must(t, err)
+	runtest.Must(t, service.Start())
+	t.Cleanup(func() {
+		_ = service.Process.Signal(os.Interrupt)
+		_ = service.Wait()
+	})
+	if line, err := bufio.NewReader(out).ReadString('\n'); err != nil || !strings.Contains(line, "annals is ready") {
+		t.Fatalf("it prints %q, %v", line, err)
+	}
+	return dir, service
 }
 
 // writeClock sets the time of the programs that read the file, atomically.

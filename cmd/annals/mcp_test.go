@@ -1,14 +1,11 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -20,25 +17,9 @@ import (
 
 // A client that knows no HTTP remembers and recalls through the program.
 func TestMCP_Bridge(t *testing.T) {
-	dir := filepath.Join(t.TempDir(), "data")
-	clock := filepath.Join(t.TempDir(), "clock")
-	runtest.Must(t, os.WriteFile(clock, []byte("0"), 0o600))
-	env := append(os.Environ(), clockFile+"="+clock)
-	service := exec.CommandContext(t.Context(), os.Args[0], "serve", "--data-dir", dir, "--api-addr", "127.0.0.1:0",
-		"--console-addr", "127.0.0.1:0", "--postgres", pgtest.URL(t))
-	service.Env = env
-	out, err := service.StdoutPipe()
-	runtest.Must(t, err)
-	runtest.Must(t, service.Start())
-	t.Cleanup(func() {
-		_ = service.Process.Signal(os.Interrupt)
-		_ = service.Wait()
-	})
-	if line, err := bufio.NewReader(out).ReadString('\n'); err != nil || !strings.Contains(line, "annals is ready") {
-		t.Fatalf("it prints %q, %v", line, err)
-	}
-	bridge := exec.CommandContext(t.Context(), os.Args[0], "mcp", "--data-dir", dir)
-	bridge.Env, bridge.Stderr = env, os.Stderr
+	dir, _ := startServe(t, "--postgres", pgtest.URL(t))
+	bridge := program(t, "mcp", "--data-dir", dir)
+	bridge.Stderr = os.Stderr
 	client := mcp.NewClient(&mcp.Implementation{Name: "local", Version: "1"}, nil)
 	session, err := client.Connect(t.Context(), &mcp.CommandTransport{Command: bridge}, nil)
 	runtest.Must(t, err)

@@ -160,6 +160,12 @@ func (s *served) client() *client.Client {
 	return c
 }
 
+// ingest sends a text to the process.
+func (s *served) ingest(id, content string) {
+	s.d.t.Helper()
+	runtest.Must(s.d.t, errorOf(s.client().Ingest(s.d.t.Context(), client.DataPoint{ID: id, Content: content})))
+}
+
 // errorOf returns the error of a call.
 func errorOf[T any](_ T, err error) error { return err }
 
@@ -246,9 +252,7 @@ func (s *served) logged() (count int) {
 		"to": {time.Now().Add(24 * time.Hour).UTC().Format(time.RFC3339)},
 	}
 	status, _, answer := s.send("GET", "/requests?"+window.Encode(), "")
-	var page struct {
-		TotalCount int `json:"totalCount"`
-	}
+	var page struct{ TotalCount int }
 	if err := json.Unmarshal([]byte(answer), &page); err != nil || status != http.StatusOK {
 		s.d.t.Fatalf("list the request log: %d %s", status, answer)
 	}

@@ -90,9 +90,7 @@ func (d *deployment) operatesElsewhere(writer, rest *served) {
 	}
 	rest.operate("rebuild", "access", "--json")
 	writer.operate("project", "caps", "default", "--ingestion-cap", "1000")
-	var is struct {
-		Status string `json:"status"`
-	}
+	var is struct{ Status string }
 	if _, body := rest.get("/readyz"); json.Unmarshal([]byte(body), &is) != nil || is.Status != "ready" {
 		t.Errorf("after the rebuild: %s", body)
 	}
@@ -344,11 +342,7 @@ func TestStandby_TakesIndexOver(t *testing.T) {
 		}
 		return len(page.Results) > 0
 	}
-	send := func(s *served, id, content string) {
-		t.Helper()
-		runtest.Must(t, errorOf(s.client().Ingest(t.Context(), client.DataPoint{ID: id, Content: content})))
-	}
-	send(second, "a", "The code word of spring is marigold.")
+	second.ingest("a", "The code word of spring is marigold.")
 	runtest.Await(d.t, "the first recalls what the second took", func() bool { return found(first, "marigold") })
 	if page, code := second.recall("marigold"); code != fault.CodeServiceUnavailable {
 		t.Fatalf("the second answers %q, %+v", code, page)
@@ -358,7 +352,7 @@ func TestStandby_TakesIndexOver(t *testing.T) {
 		t.Fatalf("the second is %+v, %v", is, err)
 	}
 	first.kill()
-	send(second, "b", "The code word of autumn is chrysanthemum.")
+	second.ingest("b", "The code word of autumn is chrysanthemum.")
 	runtest.Await(d.t, "the second has taken over", func() bool { _, code := second.recall("x"); return code == "" })
 	// The index is complete from its first answer on, with what was fed to the other before.
 	if !found(second, "marigold") {
@@ -376,13 +370,12 @@ func TestStandby_TakesIndexOver(t *testing.T) {
 	if in := blevetest.Holding(t, filepath.Join(second.dir, "recall"), "marigold"); len(in) == 0 {
 		t.Error("the second has emptied its index too")
 	}
-	send(first, "c", "The code word of winter is hellebore.")
+	first.ingest("c", "The code word of winter is hellebore.")
 	runtest.Await(d.t, "the second recalls what the first took", func() bool { return found(second, "hellebore") })
 	second.stop()
 	runtest.Await(d.t, "the first has taken over", func() bool { return found(first, "chrysanthemum") && found(first, "marigold") })
-	res, err := http.Get("http://" + first.addr + "/readyz")
-	if err != nil || res.Body.Close() != nil || res.StatusCode != http.StatusOK {
-		t.Errorf("the first is not ready: %v, %v", res, err)
+	if status, body := first.get("/readyz"); status != http.StatusOK {
+		t.Errorf("the first is not ready: %d %s", status, body)
 	}
 }
 
@@ -396,15 +389,11 @@ func TestStandby_SharedIndex(t *testing.T) {
 	first, second := d.processes[0], d.processes[1]
 	first.start()
 	second.start()
-	send := func(s *served, id, content string) {
-		t.Helper()
-		runtest.Must(t, errorOf(s.client().Ingest(t.Context(), client.DataPoint{ID: id, Content: content})))
-	}
 	found := func(s *served, query string) bool {
 		page, code := s.recall(query)
 		return code == "" && len(page.Results) > 0
 	}
-	send(second, "a", "The code word of spring is marigold.")
+	second.ingest("a", "The code word of spring is marigold.")
 	runtest.Await(d.t, "both recall it", func() bool { return found(first, "marigold") && found(second, "marigold") })
 	for _, s := range d.processes {
 		is, err := s.client().Ready(t.Context())
@@ -417,7 +406,7 @@ func TestStandby_SharedIndex(t *testing.T) {
 	if !found(second, "marigold") {
 		t.Error("recall of the second needs the first")
 	}
-	send(second, "b", "The code word of autumn is chrysanthemum.")
+	second.ingest("b", "The code word of autumn is chrysanthemum.")
 	runtest.Await(d.t, "the second feeds the index", func() bool { return found(second, "chrysanthemum") })
 	first.start()
 	runtest.Await(d.t, "the first recalls what it missed", func() bool { return found(first, "chrysanthemum") })
@@ -451,19 +440,15 @@ func TestRoles_ReplicaOfPostgres(t *testing.T) {
 	rest.begin()
 	writer.start()
 	rest.ready()
-	if status, body := rest.get("/metrics"); status != http.StatusOK || !strings.Contains(body, "annals_postgres_replica_up 1\n") {
-		t.Errorf("the replica is not up: %d", status)
+	if _, body := rest.get("/metrics"); !strings.Contains(body, "annals_postgres_replica_up 1\n") {
+		t.Errorf("the replica is not up: %s", body)
 	}
 	if _, body := writer.get("/metrics"); strings.Contains(body, "annals_postgres_replica_up") {
 		t.Error("a process without the role read has a replica")
 	}
 
 	text := "The code word of spring is marigold." + strings.Repeat(" It is told at length.", 100)
-	ingest := func(id string) {
-		t.Helper()
-		runtest.Must(t, errorOf(writer.client().Ingest(t.Context(), client.DataPoint{ID: id, Content: text})))
-	}
-	ingest("a")
+	writer.ingest("a", text)
 	runtest.Await(t, "the text is recalled from the replica", func() bool {
 		page, code := rest.recall("marigold")
 		if code != "" || len(page.Results) == 0 {
@@ -479,7 +464,7 @@ func TestRoles_ReplicaOfPostgres(t *testing.T) {
 	}
 	servers.Resume()
 	servers.Stop()
-	ingest("b")
+	writer.ingest("b", text)
 	runtest.Await(t, "a text is recalled without the replica", func() bool {
 		page, code := rest.recall("marigold")
 		return code == "" && len(page.Results) > 0
@@ -498,18 +483,5 @@ func TestServe_ReplicaOfAnotherCluster(t *testing.T) {
 	d := newDeployment(t, time.Now(), 1)
 	s := d.processes[0]
 	s.args = []string{"--postgres-replica", servers.Replica}
-	s.begin()
-	select {
-	case err := <-s.done:
-		if err == nil {
-			t.Error("it ended without an error")
-		}
-	case <-time.After(runtest.Timeout):
-		t.Fatal("it does not end")
-	}
-	s.cmd = nil
-	const says = "the replica that ANNALS_POSTGRES_REPLICA names cannot be used: "
-	if !strings.Contains(s.said.String(), says) || !strings.Contains(s.said.String(), "another cluster") {
-		t.Errorf("it printed:\n%s", s.said)
-	}
+	s.refusedFor("with the replica", "the replica that ANNALS_POSTGRES_REPLICA names cannot be used: ", "another cluster")
 }

@@ -20,7 +20,6 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	client "github.com/annals-project/annals/client"
 	"github.com/annals-project/annals/cmd/annals/internal/datafolder"
 	"github.com/annals-project/annals/internal/runtest"
 	"github.com/annals-project/annals/internal/secret"
@@ -39,7 +38,7 @@ func TestServe_StopDelay(t *testing.T) {
 		status, body := s.get("/readyz")
 		return status == http.StatusServiceUnavailable && strings.Contains(body, "the service is stopping")
 	})
-	runtest.Must(t, errorOf(s.client().Ingest(t.Context(), client.DataPoint{ID: "a", Content: "Ana likes tea."})))
+	s.ingest("a", "Ana likes tea.")
 	if status, _ := s.get("/healthz"); status != http.StatusOK {
 		t.Errorf("/healthz during the delay: %d", status)
 	}
@@ -63,13 +62,11 @@ func TestServe_StopDelay(t *testing.T) {
 // process stops in order, and its Postgres with it.
 func TestServe_HangUp(t *testing.T) {
 	t.Parallel()
-	dir, addr, clock := t.TempDir(), runtest.FreeAddress(t), filepath.Join(t.TempDir(), "clock")
-	writeClock(t, clock, time.Now())
+	dir, addr := t.TempDir(), runtest.FreeAddress(t)
 	output, terminal, err := os.Pipe()
 	runtest.Must(t, err)
-	cmd := exec.Command(os.Args[0], "serve", "--data-dir", dir, "--api-addr", addr, "--console-addr", "127.0.0.1:0",
+	cmd := program(t, "serve", "--data-dir", dir, "--api-addr", addr, "--console-addr", "127.0.0.1:0",
 		"--min-free-disk", "0", "--log-level", "info")
-	cmd.Env = append(os.Environ(), clockFile+"="+clock)
 	cmd.Stdout, cmd.Stderr = terminal, terminal
 	// A process inherits that a signal is ignored, as under nohup, but not one that its parent waits for.
 	hungUp := make(chan os.Signal, 1)
@@ -131,10 +128,8 @@ func TestNode_Nohup(t *testing.T) {
 	if _, noProc := os.Stat("/proc/self/status"); err != nil || noProc != nil {
 		t.Skip("this system has no nohup, or does not show which signals a process ignores")
 	}
-	clock := filepath.Join(t.TempDir(), "clock")
-	writeClock(t, clock, time.Now())
-	cmd := exec.Command(nohup, os.Args[0], "node", "--data-dir", t.TempDir(), "--addr", "127.0.0.1:0", "--insecure")
-	cmd.Env = append(os.Environ(), clockFile+"="+clock)
+	cmd := program(t, "node", "--data-dir", t.TempDir(), "--addr", "127.0.0.1:0", "--insecure")
+	cmd.Path, cmd.Args = nohup, append([]string{nohup}, cmd.Args...)
 	out, err := cmd.StdoutPipe()
 	runtest.Must(t, err)
 	runtest.Must(t, cmd.Start())
@@ -160,7 +155,7 @@ func TestServe_SchemaPrefix(t *testing.T) {
 	d.env = []string{"ANNALS_SEAL_KEY=", "ANNALS_POSTGRES_SCHEMA_PREFIX=a_"}
 	s.args = []string{"--eventstore", "embedded", "--postgres", "embedded"}
 	s.start()
-	runtest.Must(t, errorOf(s.client().Ingest(t.Context(), client.DataPoint{ID: "a", Content: "Ana likes tea."})))
+	s.ingest("a", "Ana likes tea.")
 	s.stop()
 	with := map[string]string{
 		"ANNALS_DATA_DIR": s.dir, "ANNALS_HASH_KEY": datafolder.EncodeSecrets([][]byte{make([]byte, datafolder.SecretBytes)}),
@@ -271,7 +266,7 @@ func TestServe_SealKeyOfTheDatabase(t *testing.T) {
 	first.args = nil
 	first.start()
 	// The keys of projects work without the seal key.
-	runtest.Must(t, errorOf(first.client().Ingest(t.Context(), client.DataPoint{ID: "a", Content: "Ana likes tea."})))
+	first.ingest("a", "Ana likes tea.")
 	first.stop()
 	if got := accept(); got.code != exitOK || !read(got).Accepted {
 		t.Errorf("after the loss was accepted: %+v", got)

@@ -31,6 +31,8 @@ func TestSettings_Valid(t *testing.T) {
 		"defaults":           func(*Settings) {},
 		"any host":           func(s *Settings) { s.APIAddr = ":8080" },
 		"any port":           func(s *Settings) { s.APIAddr = "127.0.0.1:0" },
+		"operation":          func(s *Settings) { s.OpsAddr = "127.0.0.1:9090" },
+		"operation, any":     func(s *Settings) { s.OpsAddr = ":0" },
 		"IPv6":               func(s *Settings) { s.APIAddr = "[::1]:8080" },
 		"cluster":            func(s *Settings) { s.EventStore = "esdb+discover://admin:changeit@a:2113,b:2113?tls=true" },
 		"database":           func(s *Settings) { s.Postgres = "postgres://annals@db/annals" },
@@ -79,6 +81,8 @@ func TestSettings_Invalid(t *testing.T) {
 		"no folder":            {func(s *Settings) { s.DataDir = " " }, "ANNALS_DATA_DIR"},
 		"address without port": {func(s *Settings) { s.APIAddr = "localhost" }, "ANNALS_API_ADDR"},
 		"port too high":        {func(s *Settings) { s.ConsoleAddr = "localhost:99999" }, "ANNALS_CONSOLE_ADDR"},
+		"operation, no host":   {func(s *Settings) { s.OpsAddr = "9090" }, "ANNALS_OPS_ADDR"},
+		"operation, no port":   {func(s *Settings) { s.OpsAddr = "host:none" }, "ANNALS_OPS_ADDR"},
 		"address twice":        {func(s *Settings) { s.OpsAddr = s.APIAddr }, "two of them are 127.0.0.1:8080"},
 		"profile without ops":  {func(s *Settings) { s.Profile = "on" }, "ANNALS_PROFILE is on: it needs ANNALS_OPS_ADDR"},
 		"log format":           {func(s *Settings) { s.LogFormat = "yaml" }, "ANNALS_LOG_FORMAT is \"yaml\": want auto, text or json"},
@@ -171,20 +175,11 @@ func TestSettings_Invalid(t *testing.T) {
 
 // What the parser reads of the environment is what the service gets; an empty variable is one that is not set.
 func TestSettings_Embeddings(t *testing.T) {
-	for text, want := range map[string]server.Builtin{
-		"": server.BuiltinAuto, "auto": server.BuiltinAuto, "none": server.BuiltinNone, "builtin": server.BuiltinWanted,
-	} {
-		s := valid()
-		s.Embeddings = text
-		cfg, err := s.config()
-		if err != nil || cfg.Builtin != want || cfg.EmbeddingsLeast != 0 {
-			t.Errorf("%q: %q, %v, %v", text, cfg.Builtin, cfg.EmbeddingsLeast, err)
-		}
-	}
 	s := valid()
-	s.EmbedURL, s.EmbedName, s.EmbedLeast = "http://h/v1", "small", "0.35"
-	if cfg, err := s.config(); err != nil || cfg.EmbeddingsLeast != 0.35 || cfg.Embeddings.URL != "http://h/v1" {
-		t.Errorf("endpoint: %+v, %v", cfg.Embeddings, err)
+	s.Embeddings, s.EmbedURL, s.EmbedName, s.EmbedLeast = "builtin", "http://h/v1", "small", "0.35"
+	if cfg, err := s.config(); err != nil || cfg.Builtin != server.BuiltinWanted || cfg.EmbeddingsLeast != 0.35 ||
+		cfg.Embeddings.URL != "http://h/v1" {
+		t.Errorf("%q, %+v, %v, %v", cfg.Builtin, cfg.Embeddings, cfg.EmbeddingsLeast, err)
 	}
 	got := annals(t.Context(), nil, "", "serve", "--help")
 	got.stdout = strings.Join(strings.Fields(got.stdout), " ")
@@ -226,21 +221,6 @@ func TestSettings_Level(t *testing.T) {
 	s.LogLevel = "warn"
 	if got, err := s.Level(); err != nil || got != slog.LevelWarn {
 		t.Fatalf("got %v, %v", got, err)
-	}
-}
-
-func TestSettings_OpsAddr(t *testing.T) {
-	for value, fine := range map[string]bool{
-		"": true, "127.0.0.1:9090": true, ":0": true, "9090": false, "host:none": false,
-	} {
-		s := Settings{
-			DataDir: "d", APIAddr: "127.0.0.1:0", ConsoleAddr: "127.0.0.1:0", OpsAddr: value,
-			EventStore: server.Embedded, Postgres: server.Embedded, Index: server.Embedded,
-			Pipeline: "on", LogLevel: "warn",
-		}
-		if err := s.Check(); (err == nil) != fine || err != nil && !strings.Contains(err.Error(), "ANNALS_OPS_ADDR") {
-			t.Errorf("%q: %v", value, err)
-		}
 	}
 }
 

@@ -417,9 +417,7 @@ func (d *chaosDeployment) keepRows() []string {
 	for _, table := range tables {
 		statements = append(statements, "create table "+kept(table)+" as table "+table)
 	}
-	if _, err := d.db.Exec(ctx, strings.Join(statements, "; ")); err != nil {
-		d.t.Fatal(err)
-	}
+	runtest.Must(d.t, errorOf(d.db.Exec(ctx, strings.Join(statements, "; "))))
 	return tables
 }
 

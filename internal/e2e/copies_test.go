@@ -104,12 +104,10 @@ func (s *service) history(c project, points int) {
 		last, err = c.IngestBatch(t.Context(), client.Batch{RawItems: some})
 		runtest.Must(t, err)
 	}
-	s.put(key, "/audiences/gone", map[string]any{"kind": "fixed", "identities": []string{"ana"}})
+	s.wants(key, "PUT", "/audiences/gone", map[string]any{"kind": "fixed", "identities": []string{"ana"}}, 201)
 	_, err := c.Ingest(t.Context(), client.DataPoint{ID: "gone", Content: "A zebra.", Timestamp: same, Audience: "gone"})
 	runtest.Must(t, err)
-	if status, answer, err := s.ask(t.Context(), key, "DELETE", "/audiences/gone", nil); err != nil || status != 204 {
-		t.Fatalf("audience: %d %s, %v", status, answer, err)
-	}
+	s.wants(key, "DELETE", "/audiences/gone", nil, 204)
 	for i := 0; i < points; i += 29 { // revised, and moved in time
 		_, err := c.Ingest(t.Context(), client.DataPoint{
 			ID: fmt.Sprintf("note %d", i), Content: fmt.Sprintf("Ana changed note %d, and prefers Lisbon.", i),
@@ -128,14 +126,7 @@ func (s *service) audiences(key string) {
 		"team":   map[string]any{"kind": "fixed", "identities": []string{"ana", "bo"}},
 		"others": map[string]any{"kind": "fixed", "identities": []string{"cleo"}},
 	} {
-		s.put(key, "/audiences/"+slug, body)
-	}
-}
-
-func (s *service) put(key, path string, body any) {
-	s.t.Helper()
-	if status, answer, err := s.ask(s.t.Context(), key, "PUT", path, body); err != nil || status != 201 {
-		s.t.Fatalf("PUT %s: %d %s, %v", path, status, answer, err)
+		s.wants(key, "PUT", "/audiences/"+slug, body, 201)
 	}
 }
 
@@ -152,7 +143,7 @@ func (s *service) removedAudience(key string, lines []string) (slug string) {
 	if !strings.HasPrefix(slug, "removed-") {
 		s.t.Fatalf("the removed audience is %q", slug)
 	}
-	s.put(key, "/audiences/"+slug, map[string]any{"kind": "fixed", "identities": []string{}})
+	s.wants(key, "PUT", "/audiences/"+slug, map[string]any{"kind": "fixed", "identities": []string{}}, 201)
 	return slug
 }
 

@@ -72,6 +72,16 @@ func (s *service) ask(ctx context.Context, key, method, path string, body any) (
 	return res.StatusCode, answer, err
 }
 
+// wants makes a call that must be answered with one of some statuses.
+func (s *service) wants(key, method, path string, body any, statuses ...int) []byte {
+	s.t.Helper()
+	status, answer, err := s.ask(s.t.Context(), key, method, path, body)
+	if err != nil || !slices.Contains(statuses, status) {
+		s.t.Errorf("%s %s: %d %s, %v", method, path, status, answer, err)
+	}
+	return answer
+}
+
 // insist repeats a call while it is refused for load.
 func (s *service) insist(key, method, path string, body any) (status int, answer []byte, err error) {
 	s.t.Helper()

@@ -99,9 +99,7 @@ func (s *service) killWithinRebuild(db *pgxpool.Pool, name string) {
 	tx, err := db.Begin(s.t.Context())
 	runtest.Must(s.t, err)
 	defer func() { _ = tx.Rollback(s.t.Context()) }()
-	if _, err := tx.Exec(s.t.Context(), "select from "+name+".checkpoint for update"); err != nil {
-		s.t.Fatal(err)
-	}
+	runtest.Must(s.t, errorOf(tx.Exec(s.t.Context(), "select from "+name+".checkpoint for update")))
 	rebuild := exec.CommandContext(s.t.Context(), binary, "rebuild", name, "--data-dir", s.dir)
 	runtest.Must(s.t, rebuild.Start())
 	runtest.Await(s.t, "the rebuild has begun", func() bool {
@@ -132,9 +130,7 @@ func TestEraseNow_OverlapsAStalledWorkerAndAKilledRebuild(t *testing.T) {
 	c, key := s.client(), s.credentials()["ANNALS_PROJECT_KEY"]
 	call := func(method, path string, body any, want ...int) {
 		t.Helper()
-		if status, answer, err := s.ask(t.Context(), key, method, path, body); err != nil || !slices.Contains(want, status) {
-			t.Errorf("%s %s: %d %s, %v", method, path, status, answer, err)
-		}
+		s.wants(key, method, path, body, want...)
 	}
 	var words []string
 	fresh := func() string {
@@ -206,9 +202,8 @@ func TestEraseNow_OverlapsAStalledWorkerAndAKilledRebuild(t *testing.T) {
 			t.Errorf("erased, and word %d is in %v", n, in)
 		}
 	}
-	if left := query[string](t, db, `select nspname::text from pg_namespace where nspname like '%\_next' or nspname like '%\_old\_%'`); len(
-		left,
-	) > 0 {
+	left := query[string](t, db, `select nspname::text from pg_namespace where nspname like '%\_next' or nspname like '%\_old\_%'`)
+	if len(left) > 0 {
 		t.Errorf("schemas %v are left of the rebuild", left)
 	}
 	wantNoStatistics(t, db)
@@ -255,10 +250,7 @@ var partitionDay = regexp.MustCompile(`_\d{8}\.`)
 // that are listed to hold none.
 func wantNoStatistics(t *testing.T, db *pgxpool.Pool) {
 	t.Helper()
-	columns := query[string](
-		t,
-		db,
-		`select n.nspname || '.' || c.relname || '.' || a.attname || ' ' || coalesce(a.attstattarget, -1)
+	columns := query[string](t, db, `select n.nspname || '.' || c.relname || '.' || a.attname || ' ' || coalesce(a.attstattarget, -1)
 		from pg_attribute a join pg_class c on c.oid = a.attrelid join pg_namespace n on n.oid = c.relnamespace
 			join pg_type y on y.oid = a.atttypid left join pg_type e on e.oid = y.typelem
 		where c.relkind in ('r', 'p', 'm') and n.nspname !~ '^(pg_|information_schema)' and a.attnum > 0 and not a.attisdropped
@@ -274,10 +266,10 @@ func wantNoStatistics(t *testing.T, db *pgxpool.Pool) {
 			t.Errorf("column %s keeps statistics: set them to 0, or list it if it never holds text of customers", name)
 		}
 	}
-	if more := query[string](t, db, `select indexrelid::regclass::text from pg_index join pg_class c on c.oid = indexrelid join pg_namespace n on n.oid = c.relnamespace
-		where indexprs is not null and n.nspname !~ '^pg_' union all select stxname::text from pg_statistic_ext`); len(
-		more,
-	) > 0 {
+	more := query[string](t, db, `select indexrelid::regclass::text from pg_index join pg_class c on c.oid = indexrelid
+		join pg_namespace n on n.oid = c.relnamespace where indexprs is not null and n.nspname !~ '^pg_'
+		union all select stxname::text from pg_statistic_ext`)
+	if len(more) > 0 {
 		t.Errorf("%v keep statistics of expressions", more)
 	}
 }

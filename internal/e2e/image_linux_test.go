@@ -182,11 +182,7 @@ func (i *image) protect() {
 		})
 	}
 	runtest.Must(i.t, mode(0o555))
-	i.t.Cleanup(func() {
-		if err := mode(0o755); err != nil {
-			i.t.Error(err)
-		}
-	})
+	i.t.Cleanup(func() { runtest.Must(i.t, mode(0o755)) })
 }
 
 // program makes a command that runs in the root of the image, as its user and with its variables.

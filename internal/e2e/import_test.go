@@ -22,13 +22,6 @@ import (
 	"github.com/annals-project/annals/internal/runtest"
 )
 
-// imported is what the command prints of an import.
-type imported struct {
-	Points    int `json:"points"`
-	Sent      int `json:"sent"`
-	Unchanged int `json:"unchanged"`
-}
-
 // mixedFiles makes a folder with files of several kinds, and one that is no text.
 func mixedFiles(t *testing.T) (folder string) {
 	t.Helper()

@@ -31,7 +31,7 @@ func TestImport_SmallMemory(t *testing.T) {
 	}
 	points := filepath.Join(t.TempDir(), "points.jsonl")
 	runtest.Must(t, os.WriteFile(points, lines.Bytes(), 0o600))
-	var sum imported
+	var sum struct{ Sent int }
 	if s.decoded(&sum, "import", "--points", points, "--wait"); sum.Sent != texts {
 		t.Errorf("sent %d of %d", sum.Sent, texts)
 	}

@@ -261,9 +261,7 @@ func (y *tenancy) sameNames(t *testing.T, n names) {
 	}
 	audience := fmt.Sprintf(`{"kind":"fixed","identities":[%q]}`, n.identity)
 	is(201, http.MethodPut, "/audiences/"+n.audience, audience)
-	sent := struct {
-		IngestionID string `json:"ingestionId"`
-	}{}
+	var sent struct{ IngestionID string }
 	// The key of a neighbour's send is no key of this project.
 	body := fmt.Sprintf(
 		`{"id":%q,"content":"I like plain tea.","audience":%q,"identity":%q,"idempotencyKey":%q}`, n.source, n.audience,
@@ -390,9 +388,7 @@ const ownOrganization, otherOrganization = "Annals", "Next door"
 // organization makes one by the command line, and returns its management key.
 func (y *tenancy) organization(name string) string {
 	y.t.Helper()
-	var created struct {
-		ManagementKey string `json:"managementKey"`
-	}
+	var created struct{ ManagementKey string }
 	if y.decoded(&created, "org", "create", name); created.ManagementKey == "" {
 		y.t.Fatal("an organization without a management key")
 	}

@@ -476,7 +476,5 @@ func (w *fixture) work(p *note, end ...event.Event) {
 		ProjectID: project.ID, IngestionID: p.send, Ordinal: p.ordinal, Revision: p.revision, Attempt: 1, StartedAt: w.call.ReceivedAt,
 	}}, end...)
 	meta := event.NewMeta("pipeline", time.Now())
-	if _, err := w.log.Append(w.t.Context(), name, at, meta, events...); err != nil {
-		w.t.Fatal(err)
-	}
+	runtest.Must(w.t, errorOf(w.log.Append(w.t.Context(), name, at, meta, events...)))
 }

@@ -135,11 +135,9 @@ func TestConsole_ErasureOfAPerson(t *testing.T) {
 	}
 	var status struct {
 		Status struct {
-			Phase    string `json:"phase"`
-			Receipts []struct {
-				DataPoints int `json:"dataPoints"`
-			} `json:"receipts"`
-		} `json:"status"`
+			Phase    string
+			Receipts []struct{ DataPoints int }
+		}
 	}
 	got := admin.Ask(http.MethodGet, receipt+"?format=json", nil)
 	runtest.Must(t, json.Unmarshal([]byte(got.Body), &status))

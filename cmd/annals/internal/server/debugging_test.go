@@ -197,14 +197,6 @@ func (h *harness) explainRecall(q client.RecallRequest, key string, ids ...strin
 	return e
 }
 
-// shown are the ranks and sources of a recall, in its order.
-func shown(results []client.RecallResult) (list []string) {
-	for _, r := range results {
-		list = append(list, fmt.Sprint(r.Rank, " ", r.ID, " ", r.Artifact.Kind, " ", r.Sources[0].SourceID))
-	}
-	return list
-}
-
 // An explanation shows what the API returns, writes nothing but that an operator read it, and names no data point of
 // another project. A start records what operators read while it could not be recorded.
 func TestServer_ExplainARecall(t *testing.T) {
@@ -238,14 +230,14 @@ func TestServer_ExplainARecall(t *testing.T) {
 		h.must(key, http.MethodPost, api+"/recall", q, &page)
 		before, usage := h.events(), h.usage(key)
 		e := h.explainRecall(q, key, "likes", "secret", "foreign")
-		var results []client.RecallResult
-		for _, r := range e.Results {
-			results = append(results, client.RecallResult{
-				ID: r.ID.String(), Rank: r.Rank, Artifact: client.Artifact{Kind: r.Kind},
-				Sources: []client.RecallSource{{SourceID: r.SourceID}},
-			})
+		var shown, results []string
+		for _, r := range page.Results {
+			shown = append(shown, fmt.Sprint(r.Rank, " ", r.ID, " ", r.Artifact.Kind, " ", r.Sources[0].SourceID))
 		}
-		if diff := cmp.Diff(shown(page.Results), shown(results)); diff != "" || len(results) == 0 {
+		for _, r := range e.Results {
+			results = append(results, fmt.Sprint(r.Rank, " ", r.ID, " ", r.Kind, " ", r.SourceID))
+		}
+		if diff := cmp.Diff(shown, results); diff != "" || len(results) == 0 {
 			t.Errorf("%s (-want +got):\n%s", identity, diff)
 		}
 		verdicts := map[string]explained.Verdict{}

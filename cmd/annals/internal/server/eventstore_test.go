@@ -181,9 +181,7 @@ func (h *harness) useEveryStream(own, management string, round int) {
 	if err := h.background.metering.Flush(h.t.Context()); err != nil || h.count("usage.charged.v1") == charged {
 		h.t.Errorf("round %d: usage is not charged: %v", round, err)
 	}
-	var project struct {
-		Slug string `json:"slug"`
-	}
+	var project struct{ Slug string }
 	h.must(management, http.MethodPost, api+"/projects", point{"name": fmt.Sprint("Next ", round)}, &project)
 	for _, slug := range []string{project.Slug, "default"} {
 		h.must(management, http.MethodPost, api+"/projects/"+slug+"/keys", point{"name": fmt.Sprint("key ", round)}, nil)

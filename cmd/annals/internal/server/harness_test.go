@@ -277,9 +277,7 @@ type point map[string]any
 // send makes a send and waits until its status is end.
 func (h *harness) send(key, path, end string, body any, headers ...string) string {
 	h.t.Helper()
-	var receipt struct {
-		IngestionID string `json:"ingestionId"`
-	}
+	var receipt struct{ IngestionID string }
 	h.must(key, http.MethodPost, api+path, body, &receipt, headers...)
 	if h.t.Failed() {
 		h.t.FailNow()
@@ -292,9 +290,7 @@ func (h *harness) send(key, path, end string, body any, headers ...string) strin
 func (h *harness) await(key, id, end string) {
 	h.t.Helper()
 	runtest.Await(h.t, "send "+id+" is "+end, func() bool {
-		var status struct {
-			Status string `json:"status"`
-		}
+		var status struct{ Status string }
 		h.must(key, http.MethodGet, api+"/ingest/"+id, nil, &status)
 		return status.Status == end
 	})
@@ -329,9 +325,7 @@ func (h *harness) underLoad(key string, do func()) {
 	var mu sync.Mutex
 	for caller := range 3 {
 		callers.Go(func() {
-			var receipt struct {
-				IngestionID string `json:"ingestionId"`
-			}
+			var receipt struct{ IngestionID string }
 			for n := 0; !ended.Load(); n++ {
 				if n%3 == 0 {
 					id := fmt.Sprintf("load-%d-%d", caller, n)
@@ -353,7 +347,7 @@ func (h *harness) underLoad(key string, do func()) {
 	}
 	runtest.Await(h.t, "all sends have ended", func() bool {
 		var s struct {
-			Readiness struct{ Raw, Comprehension int } `json:"readiness"`
+			Readiness struct{ Raw, Comprehension int }
 		}
 		h.must(key, http.MethodGet, api+"/ingest/"+h.sends[key][0], nil, &s)
 		return s.Readiness.Raw == 0 && s.Readiness.Comprehension == 0

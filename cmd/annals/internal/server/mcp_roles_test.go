@@ -271,23 +271,7 @@ func TestMCP_Person(t *testing.T) {
 	if text := a.must("recall", map[string]any{"query": "lamp"}, nil); !strings.Contains(text, ", "+h.mail("write")+": The lamp is green. [") {
 		t.Errorf("%s", text)
 	}
-	runtest.Await(t, "the call is logged under the name of the client", func() bool {
-		var list struct {
-			Requests []struct {
-				Path string
-				Key  struct{ Name string }
-			}
-		}
-		// The polls of this test are logged too, and on a slow machine they are more than a page.
-		h.must(own, http.MethodGet, api+"/requests?endpoint=MCP+/mcp%23remember", nil, &list)
-		return slices.ContainsFunc(list.Requests, func(r struct {
-			Path string
-			Key  struct{ Name string }
-		},
-		) bool {
-			return r.Path == "/mcp#remember" && r.Key.Name == "mcp:Desk <b>"
-		})
-	})
+	h.awaitTool(own, "/mcp#remember", "mcp:Desk <b>") // the name of the client
 	h.must(management, http.MethodPost, api+"/projects", map[string]any{"name": "Second"}, nil)
 	pinned := h.operator(h.idToken("owner", allScopes, "second"))
 	if text := pinned.must("get_usage", nil, nil); !strings.Contains(text, "slug: second") {

@@ -101,6 +101,20 @@ func (a agent) must(name string, args map[string]any, out any) string {
 	return text
 }
 
+// awaitTool waits until the request log has an accepted call of a tool, by a key whose name begins so.
+func (h *harness) awaitTool(key, path, by string) {
+	h.t.Helper()
+	// The reads of a test are logged too, and on a slow machine they are more than a page.
+	logged := api + "/requests?" + url.Values{"endpoint": {"MCP " + path}}.Encode()
+	runtest.Await(h.t, path+" is logged", func() bool {
+		var list client.RequestList
+		h.must(key, http.MethodGet, logged, nil, &list)
+		return slices.ContainsFunc(list.Requests, func(r client.RequestEntry) bool {
+			return r.Path == path && r.Method == "MCP" && r.Outcome == "Accepted" && strings.HasPrefix(r.Key.Name, by)
+		})
+	})
+}
+
 // An agent with the key of a project remembers and recalls, and its calls are in the request log.
 func TestMCP_Key(t *testing.T) {
 	h := newTenant(t)
@@ -126,22 +140,8 @@ func TestMCP_Key(t *testing.T) {
 		!strings.Contains(text, ", ana: The tea is in the blue tin. [tea]") || strings.Count(text, "blue tin") != 1 {
 		t.Errorf("%+v\n%s", found, text)
 	}
-	for path, method := range map[string]string{"/mcp#remember": "MCP", "/mcp#recall": "MCP"} {
-		// The reads of this test are logged too, and on a slow machine they are more than a page.
-		logged := api + "/requests?" + url.Values{"endpoint": {method + " " + path}}.Encode()
-		runtest.Await(t, path+" is logged", func() bool {
-			var list struct {
-				Requests []struct{ Method, Path, Outcome string }
-			}
-			h.must(own, http.MethodGet, logged, nil, &list)
-			for _, r := range list.Requests {
-				if r.Path == path && r.Method == method && r.Outcome == "Accepted" {
-					return true
-				}
-			}
-			return false
-		})
-	}
+	h.awaitTool(own, "/mcp#remember", "")
+	h.awaitTool(own, "/mcp#recall", "")
 	if _, refusal := a.use("recall", map[string]any{"query": "tea"}, nil); !strings.HasPrefix(refusal, "identity-required: ") {
 		t.Errorf("without an identity: %q", refusal)
 	}

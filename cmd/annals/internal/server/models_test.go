@@ -47,27 +47,17 @@ func TestParseBuiltin(t *testing.T) {
 
 func TestParseLeast(t *testing.T) {
 	unraced(t)
-	for _, c := range []struct {
-		text     string
-		endpoint bool
-		want     float64
-		says     string
-	}{
-		{"", false, 0, ""},
-		{"0", false, 0, ""},
-		{"0.35", true, 0.35, ""},
-		{"1", true, 1, ""},
-		{"0.35", false, 0, "ANNALS_EMBEDDINGS_URL is not"},
-		{"1.01", true, 0, "from 0 to 1"},
-		{"-0.1", true, 0, "from 0 to 1"},
-		{"NaN", true, 0, "from 0 to 1"},
-		{"+Inf", true, 0, "from 0 to 1"},
-		{"35%", true, 0, "from 0 to 1"},
-		{"0,35", true, 0, "from 0 to 1"},
-	} {
-		got, err := ParseLeast(c.text, c.endpoint)
-		if got != c.want || (err == nil) != (c.says == "") || err != nil && !strings.Contains(err.Error(), c.says) {
-			t.Errorf("%q, endpoint %v: %v, %v", c.text, c.endpoint, got, err)
+	for text, want := range map[string]float64{"": 0, "0": 0, "0.35": 0.35, "1": 1} {
+		if got, err := ParseLeast(text, want > 0); got != want || err != nil {
+			t.Errorf("%q: %v, %v", text, got, err)
+		}
+	}
+	if got, err := ParseLeast("0.35", false); got != 0 || err == nil || !strings.Contains(err.Error(), "ANNALS_EMBEDDINGS_URL is not") {
+		t.Errorf("without an endpoint: %v, %v", got, err)
+	}
+	for _, text := range []string{"1.01", "-0.1", "NaN", "+Inf", "35%", "0,35"} {
+		if got, err := ParseLeast(text, true); got != 0 || err == nil || !strings.Contains(err.Error(), "from 0 to 1") {
+			t.Errorf("%q: %v, %v", text, got, err)
 		}
 	}
 }

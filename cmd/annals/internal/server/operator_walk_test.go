@@ -107,9 +107,7 @@ func (l *steadyLoad) send(id string) {
 		}
 		return
 	}
-	var receipt struct {
-		IngestionID string `json:"ingestionId"`
-	}
+	var receipt struct{ IngestionID string }
 	if err := json.Unmarshal(body, &receipt); err != nil {
 		l.t.Error(err)
 	}
@@ -117,9 +115,7 @@ func (l *steadyLoad) send(id string) {
 }
 
 func messageOf(body []byte) string {
-	var refusal struct {
-		DebugMessage string `json:"debugMessage"`
-	}
+	var refusal struct{ DebugMessage string }
 	if json.Unmarshal(body, &refusal) != nil {
 		return string(body)
 	}

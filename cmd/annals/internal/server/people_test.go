@@ -202,15 +202,11 @@ func TestOwners_FirstStart(t *testing.T) {
 	if _, err := h.signIn(ownerEmail, password); err == nil {
 		t.Error("the generated password works after the link was used")
 	}
-	create := func(name, owner string) {
-		t.Helper()
-		_, err := operatorapi.CreateOrganization.Call(t.Context(), operatorapi.Dial(h.dir), operatorapi.NewOrganization{
+	for name, owner := range map[string]string{"Acme": "", "Other": "ana@other.example"} {
+		operate(h, operatorapi.CreateOrganization, operatorapi.NewOrganization{
 			NewOrganization: tenancy.NewOrganization{Name: name, Plan: metering.SelfHosted, OwnerEmail: owner}, By: "operator",
 		})
-		runtest.Must(t, err)
 	}
-	create("Acme", "")
-	create("Other", "ana@other.example")
 
 	h.stop()
 	h.start()

@@ -120,13 +120,7 @@ func (h *consoleHarness) provesReads(key string, ways map[reads.Way]func() textA
 	h.reads.Journal.Store = log
 	h.submit("owner", "/p/default/reads/setting", "mode", "proved", "days", "30").want(h.t, http.StatusSeeOther)
 	h.get("owner", "/p/default/reads/setting").want(h.t, http.StatusOK, "An append takes")
-	ways["a recall of an agent"] = func() textAnswer {
-		text, refusal := h.agent(key).use("recall", map[string]any{"query": "oolong", "identity": "ana"}, nil)
-		if strings.HasPrefix(refusal, "service-unavailable: ") {
-			return textAnswer{http.StatusServiceUnavailable, false, true}
-		}
-		return textAnswer{http.StatusOK, strings.Contains(text, "drinks"), false}
-	}
+	ways["a recall of an agent"] = h.byTool(key, "recall", map[string]any{"query": "oolong", "identity": "ana"})
 	for way, ask := range ways {
 		before := len(h.readRecords())
 		a := ask()
@@ -192,6 +186,18 @@ type textAnswer struct {
 	shows, waits bool
 }
 
+// byTool asks for a text by a tool of an agent.
+func (h *consoleHarness) byTool(key, tool string, args map[string]any) func() textAnswer {
+	a := h.agent(key)
+	return func() textAnswer {
+		text, refusal := a.use(tool, args, nil)
+		if strings.HasPrefix(refusal, "service-unavailable: ") {
+			return textAnswer{http.StatusServiceUnavailable, strings.Contains(refusal, "drinks"), true}
+		}
+		return textAnswer{http.StatusOK, strings.Contains(text, "drinks"), false}
+	}
+}
+
 // waysToTexts asks for a text in each way.
 func (h *consoleHarness) waysToTexts(key string) map[reads.Way]func() textAnswer {
 	h.t.Helper()
@@ -203,16 +209,6 @@ func (h *consoleHarness) waysToTexts(key string) map[reads.Way]func() textAnswer
 		return func() textAnswer {
 			p := h.get(role, path)
 			return textAnswer{p.Status, strings.Contains(p.Body, "drinks"), p.RetryAfter != ""}
-		}
-	}
-	use := func(tool string, args map[string]any) func() textAnswer {
-		a := h.agent(key)
-		return func() textAnswer {
-			text, refusal := a.use(tool, args, nil)
-			if strings.HasPrefix(refusal, "service-unavailable: ") {
-				return textAnswer{http.StatusServiceUnavailable, strings.Contains(refusal, "drinks"), true}
-			}
-			return textAnswer{http.StatusOK, strings.Contains(text, "drinks"), false}
 		}
 	}
 	var found struct{ Results []struct{ ID string } }
@@ -233,8 +229,8 @@ func (h *consoleHarness) waysToTexts(key string) map[reads.Way]func() textAnswer
 		reads.List:     open("read", "/p/default/data"),
 		reads.Export:   open("admin", "/p/default/export/with-memories.jsonl"),
 		reads.Explain:  open("read", "/p/default/recall/explain?query=oolong&identity=ana"),
-		reads.Text:     use("read", map[string]any{"sourceId": "tea/1", "identity": "ana", "offset": 4}),
-		reads.Newest:   use("recall", map[string]any{"query": "*", "identity": "ana"}),
+		reads.Text:     h.byTool(key, "read", map[string]any{"sourceId": "tea/1", "identity": "ana", "offset": 4}),
+		reads.Newest:   h.byTool(key, "recall", map[string]any{"query": "*", "identity": "ana"}),
 	}
 }
 

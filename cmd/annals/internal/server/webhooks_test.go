@@ -108,9 +108,14 @@ func (h *harness) ingested(key, url, body string) received {
 
 func (h *harness) refused(url, body string, status int, code string) received {
 	h.t.Helper()
-	r := h.event(url, strings.NewReader(body))
+	return h.event(url, strings.NewReader(body)).want(h.t, status, code)
+}
+
+// want checks the status, and the code of a refusal, "" for none.
+func (r received) want(t testing.TB, status int, code string) received {
+	t.Helper()
 	if r.status != status || r.Code != code {
-		h.t.Errorf("event %.80s: %d %s, want %d %s", body, r.status, r.body, status, code)
+		t.Errorf("an event is answered %d %s, want %d %s", r.status, r.body, status, code)
 	}
 	return r
 }
@@ -200,15 +205,10 @@ func TestWebhook_Events(t *testing.T) {
 	// Any media type, on both addresses, whatever the Authorization header.
 	whole := h.createWebhook("", "default", webhook.Settings{ContentPath: "$"})
 	for _, url := range []string{whole.URL, strings.Replace(whole.URL, h.urls.Console, h.urls.API, 1)} {
-		r := h.event(url, strings.NewReader("payload=%7B%7D"), "Content-Type", "application/x-www-form-urlencoded",
-			"Authorization", "Basic abc")
-		if r.status != http.StatusAccepted {
-			t.Errorf("a form on %s: %d %s", url, r.status, r.body)
-		}
+		h.event(url, strings.NewReader("payload=%7B%7D"), "Content-Type", "application/x-www-form-urlencoded",
+			"Authorization", "Basic abc").want(t, http.StatusAccepted, "")
 	}
-	if a := h.fetch(http.MethodGet, h.urls.Console+api+"/projects", own, ""); a.status != http.StatusNotFound {
-		t.Errorf("another route on the console's address: %d", a.status)
-	}
+	h.fetch(http.MethodGet, h.urls.Console+api+"/projects", own, "").want(t, http.StatusNotFound) // not of the console
 }
 
 func TestWebhook_Refusals(t *testing.T) {
@@ -231,31 +231,21 @@ func TestWebhook_Refusals(t *testing.T) {
 	if len(slices.Compact(bodies)) != 1 {
 		t.Errorf("several answers to wrong ids and tokens: %q", slices.Compact(bodies))
 	}
-	if a := h.fetch(http.MethodGet, w.URL, "", ""); a.status != http.StatusMethodNotAllowed {
-		t.Errorf("GET: %d %s", a.status, a.body)
-	}
-	if r := h.event(w.URL, strings.NewReader(`{"text":"a"}`), "Origin", "https://example.com"); r.Code != "cors-refused" {
-		t.Errorf("of a browser: %d %s", r.status, r.body)
-	}
+	h.fetch(http.MethodGet, w.URL, "", "").want(t, http.StatusMethodNotAllowed)
+	h.event(w.URL, strings.NewReader(`{"text":"a"}`), "Origin", "https://example.com").want(t, http.StatusForbidden, "cors-refused")
 
 	// The body has at most 1 MiB, announced or not.
 	exact := strings.Repeat("é", limit.WebhookBody/2)
-	if r := h.event(other.URL, strings.NewReader(exact)); r.status != http.StatusAccepted {
-		t.Errorf("1 MiB: %d %s", r.status, r.body)
-	}
-	if r := h.event(other.URL, io.MultiReader(strings.NewReader(exact))); r.status != http.StatusAccepted {
-		t.Errorf("1 MiB in chunks: %d %s", r.status, r.body)
-	}
+	h.event(other.URL, strings.NewReader(exact)).want(t, http.StatusAccepted, "")
+	h.event(other.URL, io.MultiReader(strings.NewReader(exact))).want(t, http.StatusAccepted, "")
 	for _, body := range []io.Reader{strings.NewReader(exact + "x"), io.MultiReader(strings.NewReader(exact + "x"))} {
-		r := h.event(other.URL, body)
-		if r.status != http.StatusRequestEntityTooLarge || r.Code != "webhook-body-too-large" ||
-			r.Data["limitBytes"] != float64(limit.WebhookBody) {
-			t.Errorf("more than 1 MiB: %d %s", r.status, r.body)
+		r := h.event(other.URL, body).want(t, http.StatusRequestEntityTooLarge, "webhook-body-too-large")
+		if r.Data["limitBytes"] != float64(limit.WebhookBody) {
+			t.Errorf("more than 1 MiB: %s", r.body)
 		}
 	}
-	if r := h.event(other.URL, strings.NewReader("x"), "Content-Encoding", "gzip"); r.Code != "unsupported-media-type" {
-		t.Errorf("an encoded body: %d %s", r.status, r.body)
-	}
+	h.event(other.URL, strings.NewReader("x"), "Content-Encoding", "gzip").
+		want(t, http.StatusUnsupportedMediaType, "unsupported-media-type")
 
 	h.ingested(own, w.URL, `{"id":"gone","text":"A note."}`)
 	h.must(own, http.MethodDelete, api+"/data-points/gone", nil, nil)
@@ -306,9 +296,7 @@ func TestWebhook_TooManyEvents(t *testing.T) {
 	if taken < limit.WebhookEvents*95/100 || taken > limit.WebhookEvents {
 		t.Errorf("%d events were taken", taken)
 	}
-	if r := h.event(other.URL, strings.NewReader("x")); r.status != http.StatusAccepted {
-		t.Errorf("another webhook: %d %s", r.status, r.body)
-	}
+	h.event(other.URL, strings.NewReader("x")).want(t, http.StatusAccepted, "")
 	runtest.Await(t, "all taken events are logged", func() bool {
 		var list struct{ TotalCount int }
 		h.must(own, http.MethodGet, api+"/requests?outcome=Accepted", nil, &list)
