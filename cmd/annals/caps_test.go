@@ -70,6 +70,15 @@ func (s *capTest) run() {
 	group.Wait()
 }
 
+// begin lets all clients send until sent is closed, and returns once many are accepted.
+func (s *capTest) begin() (sent chan struct{}) {
+	s.d.t.Helper()
+	sent = make(chan struct{})
+	go func() { defer close(sent); s.run() }()
+	runtest.Await(s.d.t, "many are sent", func() bool { return s.acked.Load() > 200 })
+	return sent
+}
+
 // send sends so many new data points, and reports whether they were accepted. A keyed call that is
 // cut off is made again; now and then it is made through two processes at once.
 func (s *capTest) send(n, items int, keyed bool) bool {
@@ -201,12 +210,7 @@ func TestCap_TwoProcesses(t *testing.T) {
 	s.acked.Add(3)
 
 	// A process is killed while all send, and comes back.
-	sent := make(chan struct{})
-	go func() {
-		defer close(sent)
-		s.run()
-	}()
-	runtest.Await(d.t, "many are sent", func() bool { return s.acked.Load() > 200 })
+	sent := s.begin()
 	second.kill()
 	s.up(first)
 	second.start()
@@ -223,12 +227,7 @@ func TestCap_TwoProcesses(t *testing.T) {
 	s.acked.Store(0)
 	s.unknown.Store(0)
 	s.seed++
-	sent = make(chan struct{})
-	go func() {
-		defer close(sent)
-		s.run()
-	}()
-	runtest.Await(d.t, "many are sent", func() bool { return s.acked.Load() > 200 })
+	sent = s.begin()
 	writeClock(t, d.clock, time.Date(2027, 1, 1, 0, 0, 1, 0, time.UTC))
 	<-sent
 	s.topUp("2027-01")

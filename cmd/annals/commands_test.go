@@ -179,10 +179,8 @@ func TestRecall_Output(t *testing.T) {
 	if err := json.Unmarshal([]byte(got.stdout), &page); err != nil || len(page.Results) != 2 {
 		t.Errorf("got %+v, %v", got, err)
 	}
-	got = annals(t.Context(), nil, "", "recall", "coffee", "--identity=ana", "--data-dir", dir)
-	if got.code != exitOK || got.stdout != "nothing is remembered that matches\n" {
-		t.Errorf("got %+v", got)
-	}
+	annals(t.Context(), nil, "", "recall", "coffee", "--identity=ana", "--data-dir", dir).
+		prints(t, "nothing is remembered that matches\n")
 }
 
 // A service with ANNALS_OPS_ADDR has no /readyz at the address of its API.
@@ -463,9 +461,8 @@ func TestRecallExplain_Served(t *testing.T) {
 	command := func(args ...string) outcome {
 		return annals(t.Context(), map[string]string{"ANNALS_API_URL": "http://" + s.addr}, "", append(args, "--data-dir", s.dir)...)
 	}
-	for id, content := range map[string]string{"call 1": "Ana moved the launch to 3 June 2025.", "rain": "It rained."} {
-		runtest.Must(t, errorOf(s.client().Ingest(t.Context(), client.DataPoint{ID: id, Content: content})))
-	}
+	s.ingest("call 1", "Ana moved the launch to 3 June 2025.")
+	s.ingest("rain", "It rained.")
 	runtest.Await(t, "it is recalled", func() bool {
 		page, code := s.recall("launch")
 		return code == "" && len(page.Results) > 1 // the text and its memory

@@ -43,9 +43,7 @@ func TestErase_ReportsWhatWaits(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			d := &operatortest.Eraser{Pending: tt.pending}
 			dir := startEraser(t, d)
-			if got := annals(t.Context(), nil, "", "erase", "--data-dir", dir); got.code != exitOK || got.stdout != tt.want {
-				t.Errorf("got %+v, want %q", got, tt.want)
-			}
+			annals(t.Context(), nil, "", "erase", "--data-dir", dir).prints(t, tt.want)
 			got := annals(t.Context(), nil, "", "erase", "--json", "--data-dir", dir)
 			var read work.Open
 			err := json.Unmarshal([]byte(got.stdout), &read)
@@ -70,9 +68,7 @@ func TestErase_NowReportsWhatWasErased(t *testing.T) {
 	want := "deletions cleaned: 5\nremoved identities cleared: 4\nstreams ended: 6\nblobs swept: 7\n" +
 		"tables vacuumed: 8\nindexes rewritten: 9\nevent store: scavenged\n" +
 		"waiting: 1 deletion of 4 data points, 0 operations to be completed\n"
-	if got := annals(t.Context(), nil, "", "erase", "--now", "--data-dir", dir); got.code != exitOK || got.stdout != want {
-		t.Errorf("got %+v, want %q", got, want)
-	}
+	annals(t.Context(), nil, "", "erase", "--now", "--data-dir", dir).prints(t, want)
 	got := annals(t.Context(), nil, "", "erase", "--now", "--json", "--data-dir", dir)
 	var read erasure.Report
 	err := json.Unmarshal([]byte(got.stdout), &read)

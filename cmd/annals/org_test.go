@@ -171,9 +171,7 @@ func (tt operatorCommand) run(t *testing.T) {
 	t.Helper()
 	service := &operatortest.Organizations{Organization: tt.organization, Project: tt.project}
 	args := append(strings.Fields(tt.args), "--data-dir", serveOrganizations(t, service))
-	if got := annals(t.Context(), nil, "", args...); got.code != exitOK || got.stdout != tt.says || got.stderr != "" {
-		t.Errorf("got %+v, want %q", got, tt.says)
-	}
+	annals(t.Context(), nil, "", args...).prints(t, tt.says)
 	if diff := cmp.Diff(tt.asked, service.Asked, asIfBySomebody); diff != "" {
 		t.Errorf("asked (-want +got):\n%s", diff)
 	}

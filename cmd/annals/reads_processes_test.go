@@ -37,10 +37,7 @@ func TestReads_ProvedThroughAKill(t *testing.T) {
 		`{"id":"a","content":"The code word of spring is marigold.","identity":"ana"}`); status != http.StatusAccepted {
 		t.Fatalf("%d %s", status, answer)
 	}
-	runtest.Await(t, "it is recalled", func() bool {
-		page, code := s.recall("marigold")
-		return code == "" && len(page.Results) > 0
-	})
+	runtest.Await(t, "it is recalled", func() bool { return s.finds("marigold") })
 	log := d.prove()
 	key := s.key()
 	runtest.Await(t, "reads are proved", func() bool {

@@ -56,10 +56,7 @@ func TestRoles_WriteApart(t *testing.T) {
 
 	ana := client.DataPoint{ID: "a", Content: "The code word of spring is marigold.", Identity: "ana"}
 	runtest.Must(t, errorOf(writer.client().Ingest(t.Context(), ana)))
-	runtest.Await(d.t, "the others recall it", func() bool {
-		page, code := rest.recall("marigold")
-		return code == "" && len(page.Results) > 0
-	})
+	runtest.Await(d.t, "the others recall it", func() bool { return rest.finds("marigold") })
 	if _, code := writer.recall("marigold"); code != fault.CodeServiceUnavailable {
 		t.Errorf("recall of a process without role read: code %q", code)
 	}
@@ -327,6 +324,13 @@ func (s *served) recall(query string) (page *client.RecallResponse, code string)
 	return page, ""
 }
 
+// finds reports whether a query is answered with a result.
+func (s *served) finds(query string) bool {
+	s.d.t.Helper()
+	page, code := s.recall(query)
+	return code == "" && len(page.Results) > 0
+}
+
 // Of two processes the second serves everything but recall. It takes the index over when the first is
 // killed, and keeps it when the first restarts. Both recall what was sent through either.
 func TestStandby_TakesIndexOver(t *testing.T) {
@@ -389,12 +393,8 @@ func TestStandby_SharedIndex(t *testing.T) {
 	first, second := d.processes[0], d.processes[1]
 	first.start()
 	second.start()
-	found := func(s *served, query string) bool {
-		page, code := s.recall(query)
-		return code == "" && len(page.Results) > 0
-	}
 	second.ingest("a", "The code word of spring is marigold.")
-	runtest.Await(d.t, "both recall it", func() bool { return found(first, "marigold") && found(second, "marigold") })
+	runtest.Await(d.t, "both recall it", func() bool { return first.finds("marigold") && second.finds("marigold") })
 	for _, s := range d.processes {
 		is, err := s.client().Ready(t.Context())
 		if err != nil || !is.Ready || is.RecallElsewhere != "" {
@@ -403,13 +403,13 @@ func TestStandby_SharedIndex(t *testing.T) {
 	}
 	generation := elastictest.Indexes(t, options)
 	first.kill()
-	if !found(second, "marigold") {
+	if !second.finds("marigold") {
 		t.Error("recall of the second needs the first")
 	}
 	second.ingest("b", "The code word of autumn is chrysanthemum.")
-	runtest.Await(d.t, "the second feeds the index", func() bool { return found(second, "chrysanthemum") })
+	runtest.Await(d.t, "the second feeds the index", func() bool { return second.finds("chrysanthemum") })
 	first.start()
-	runtest.Await(d.t, "the first recalls what it missed", func() bool { return found(first, "chrysanthemum") })
+	runtest.Await(d.t, "the first recalls what it missed", func() bool { return first.finds("chrysanthemum") })
 	runtest.Must(t, errorOf(first.client().DeleteDataPoints(t.Context(), []string{"a"})))
 	for _, s := range d.processes {
 		page, code := s.recall("spring marigold")
@@ -450,12 +450,9 @@ func TestRoles_ReplicaOfPostgres(t *testing.T) {
 	text := "The code word of spring is marigold." + strings.Repeat(" It is told at length.", 100)
 	writer.ingest("a", text)
 	runtest.Await(t, "the text is recalled from the replica", func() bool {
-		page, code := rest.recall("marigold")
-		if code != "" || len(page.Results) == 0 {
-			return false
-		}
+		found := rest.finds("marigold")
 		_, body := rest.get("/metrics")
-		return strings.Contains(body, `annals_postgres_replica_reads_total{kind="bodies",result="served"}`)
+		return found && strings.Contains(body, `annals_postgres_replica_reads_total{kind="bodies",result="served"}`)
 	})
 	servers.Pause()
 	runtest.Must(t, errorOf(writer.client().DeleteDataPoints(t.Context(), []string{"a"})))
@@ -465,10 +462,7 @@ func TestRoles_ReplicaOfPostgres(t *testing.T) {
 	servers.Resume()
 	servers.Stop()
 	writer.ingest("b", text)
-	runtest.Await(t, "a text is recalled without the replica", func() bool {
-		page, code := rest.recall("marigold")
-		return code == "" && len(page.Results) > 0
-	})
+	runtest.Await(t, "a text is recalled without the replica", func() bool { return rest.finds("marigold") })
 	servers.Start()
 	runtest.Await(t, "the replica is up again", func() bool {
 		_, body := rest.get("/metrics")

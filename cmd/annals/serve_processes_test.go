@@ -310,15 +310,10 @@ func TestServe_SealKeyOfTheFolder(t *testing.T) {
 func TestSealKeyList(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	if got := annals(t.Context(), nil, "", "seal-key", "list", "--data-dir", dir); got.stdout != "no seal key is known\n" {
-		t.Errorf("%+v", got)
-	}
+	annals(t.Context(), nil, "", "seal-key", "list", "--data-dir", dir).prints(t, "no seal key is known\n")
 	made, err := (datafolder.Folder{Dir: dir}).NewSealKey()
 	runtest.Must(t, err)
 	set := bytes.Repeat([]byte{7}, datafolder.SecretBytes)
-	got := annals(t.Context(), map[string]string{"ANNALS_SEAL_KEY": base64.StdEncoding.EncodeToString(set)}, "",
-		"seal-key", "list", "--data-dir", dir)
-	if got.stdout != secret.Name(set)+"\n"+secret.Name(made)+"\n" || got.code != exitOK {
-		t.Errorf("%+v", got)
-	}
+	annals(t.Context(), map[string]string{"ANNALS_SEAL_KEY": base64.StdEncoding.EncodeToString(set)}, "",
+		"seal-key", "list", "--data-dir", dir).prints(t, secret.Name(set)+"\n"+secret.Name(made)+"\n")
 }
