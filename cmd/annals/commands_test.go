@@ -266,6 +266,7 @@ func TestStatus_Service(t *testing.T) {
 	}
 	is.NotReady = []client.NotReady{{Part: "postgres", Reason: "it does not answer", Cause: "connection refused"}}
 	if got := annals(t.Context(), nil, "", "status", "--data-dir", dir); got.code != exitFailed ||
+		!strings.Contains(got.stdout, "failed   2 sends") ||
 		!strings.HasSuffix(got.stderr, "is not ready: postgres: it does not answer: connection refused\n") {
 		t.Errorf("got %+v", got)
 	}
