@@ -45,8 +45,9 @@ type harness struct {
 	// recalled counts the answered recalls by key. acme is the management key of another organization.
 	recalled tally
 	acme     string
-	// traced are the ids of the nodes that were once listed, by key.
+	// traced are the ids of the nodes that were once listed, by key, and window the window of their timelines.
 	traced map[string][]string
+	window string
 	// arrange changes the service before it runs. It may be nil.
 	arrange func(*Server)
 	// set changes the configuration. It may be nil.
