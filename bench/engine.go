@@ -200,9 +200,13 @@ func (s *searchEngines) table(ctx context.Context, opts EngineOptions, out io.Wr
 	}
 	all := s.searchIndex(s.audiences)
 	columns := []column{
-		{"engine", all, 10}, {"engine", all, 100}, {"engine", all, 300},
+		{"engine", all, 10},
+		{"engine", all, 100},
+		{"engine", all, 300},
 		{"engine, a tenth", s.searchIndex(s.audiences[:1]), 100},
-		{"FTS5", s.searchSQLite, 10}, {"FTS5", s.searchSQLite, 100}, {"FTS5", s.searchSQLite, 300},
+		{"FTS5", s.searchSQLite, 10},
+		{"FTS5", s.searchSQLite, 100},
+		{"FTS5", s.searchSQLite, 300},
 	}
 	header := fmt.Sprintf("| %d texts | words |", opts.Passages)
 	for _, c := range columns {
