@@ -508,8 +508,8 @@ func (f *segmentFilter) passes(doc uint64) bool {
 	return f.from <= day && day < f.to
 }
 
-// filterShare is how many documents of a segment the filter passes or not in the time in which one place of a list gets
-// its sum and is compared with the bound.
+// filterShare is about how many documents the filter checks in the time that one place of a list takes: to add to the
+// sum of its document, and to compare that with the bound.
 const filterShare = 8
 
 // isWorthFirst reports whether the filter costs less for all documents of a segment than for those of lists that have
