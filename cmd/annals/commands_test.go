@@ -111,7 +111,8 @@ func TestImport_ContinuesAfterARefusal(t *testing.T) {
 // What the service refuses for itself is left out by name. Once its audience exists, the same command sends it.
 func TestImport_LeavesOutAnUnknownAudience(t *testing.T) {
 	f, dir := fakeapitest.Start(t)
-	file := fakeapitest.Write(t, "in.jsonl", `{"id":"a","content":"one"}`+"\n"+`{"id":"b","content":"two","audience":"crew"}`+"\n")
+	file := fakeapitest.Write(t, "in.jsonl", `{"id":"a","content":"one"}`+"\n"+
+		`{"id":"b","content":"two","audience":"crew"}`+"\n")
 	f.Refuse = func(items []client.DataPoint) (int, string) {
 		if at := slices.IndexFunc(items, func(p client.DataPoint) bool { return p.Audience != "" }); at >= 0 {
 			return 400, fmt.Sprintf(`{"code":"audience-unknown","debugMessage":"no such audience","data":{"item":%d}}`, at)
@@ -446,8 +447,8 @@ func TestRecallExplain_WrongUse(t *testing.T) {
 func TestRecallExplain_WithoutServer(t *testing.T) {
 	_, dir := fakeapitest.Start(t) // it has an address and a key, and no socket
 	for _, args := range [][]string{{}, {"--project=default"}, {"--json", "--missing=a"}} {
-		annals(t.Context(), nil, "", append([]string{"recall", "tea", "--identity=ana", "--explain", "--data-dir", dir}, args...)...).
-			fails(t, exitFailed, "no server is running on data folder "+dir)
+		args = append([]string{"recall", "tea", "--identity=ana", "--explain", "--data-dir", dir}, args...)
+		annals(t.Context(), nil, "", args...).fails(t, exitFailed, "no server is running on data folder "+dir)
 	}
 	annals(t.Context(), nil, "", "recall", "tea", "--identity=ana", "--explain", "--data-dir", t.TempDir()).
 		wants(t, exitFailed, "no project key")

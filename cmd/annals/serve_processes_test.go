@@ -301,7 +301,8 @@ func TestServe_SealKeyOfTheFolder(t *testing.T) {
 		t.Errorf("a backup with another seal key: %+v", backup)
 	}
 	annals(t.Context(), nil, "", accept...).
-		wants(t, exitOK, "project keys and webhooks: they still work", "the service starts with the seal key "+secret.Name(another))
+		wants(t, exitOK, "project keys and webhooks: they still work",
+			"the service starts with the seal key "+secret.Name(another))
 	s.start()
 	s.stop()
 }

@@ -202,7 +202,8 @@ func TestEraseNow_OverlapsAStalledWorkerAndAKilledRebuild(t *testing.T) {
 			t.Errorf("erased, and word %d is in %v", n, in)
 		}
 	}
-	left := query[string](t, db, `select nspname::text from pg_namespace where nspname like '%\_next' or nspname like '%\_old\_%'`)
+	left := query[string](t, db, `select nspname::text from pg_namespace
+		where nspname like '%\_next' or nspname like '%\_old\_%'`)
 	if len(left) > 0 {
 		t.Errorf("schemas %v are left of the rebuild", left)
 	}
@@ -250,7 +251,8 @@ var partitionDay = regexp.MustCompile(`_\d{8}\.`)
 // that are listed to hold none.
 func wantNoStatistics(t *testing.T, db *pgxpool.Pool) {
 	t.Helper()
-	columns := query[string](t, db, `select n.nspname || '.' || c.relname || '.' || a.attname || ' ' || coalesce(a.attstattarget, -1)
+	columns := query[string](t, db, `select n.nspname || '.' || c.relname || '.' || a.attname || ' ' ||
+			coalesce(a.attstattarget, -1)
 		from pg_attribute a join pg_class c on c.oid = a.attrelid join pg_namespace n on n.oid = c.relnamespace
 			join pg_type y on y.oid = a.atttypid left join pg_type e on e.oid = y.typelem
 		where c.relkind in ('r', 'p', 'm') and n.nspname !~ '^(pg_|information_schema)' and a.attnum > 0 and not a.attisdropped

@@ -56,7 +56,8 @@ func TestLease_DeadProcess(t *testing.T) {
 	w := newWorld(t)
 	w.once(t, nil, tally{family: "apple"})
 	var until time.Time
-	runtest.Must(t, w.db.QueryRow(t.Context(), `update apples.checkpoint set holder = 'dead', until = clock_timestamp() + interval '700 ms' returning until`).Scan(&until))
+	runtest.Must(t, w.db.QueryRow(t.Context(), `update apples.checkpoint
+		set holder = 'dead', until = clock_timestamp() + interval '700 ms' returning until`).Scan(&until))
 	second := w.start(t, nil, tally{family: "apple"})
 	mustWait(t, second.Waiter(), w.add(t, "apple-1", 2), "apples")
 	var now time.Time
@@ -185,10 +186,12 @@ func TestLease_IdleRunner(t *testing.T) {
 func (w *fixture) awaitProlonged(t *testing.T) {
 	t.Helper()
 	var before int64
-	runtest.Must(t, w.db.QueryRow(t.Context(), `select extract(epoch from until)::bigint from apples.checkpoint`).Scan(&before))
+	runtest.Must(t, w.db.QueryRow(t.Context(),
+		`select extract(epoch from until)::bigint from apples.checkpoint`).Scan(&before))
 	eventually(t, "the turn is prolonged", func() bool {
 		var later bool
-		runtest.Must(t, w.db.QueryRow(t.Context(), `select extract(epoch from until)::bigint > $1 from apples.checkpoint`, before).Scan(&later))
+		runtest.Must(t, w.db.QueryRow(t.Context(),
+			`select extract(epoch from until)::bigint > $1 from apples.checkpoint`, before).Scan(&later))
 		return later
 	})
 }

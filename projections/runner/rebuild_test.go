@@ -21,7 +21,8 @@ import (
 func (w *fixture) schemas(t testing.TB, name string) int {
 	t.Helper()
 	var n int
-	runtest.Must(t, w.db.QueryRow(t.Context(), `select count(*) from pg_namespace where nspname like $1 || '%'`, name).Scan(&n))
+	runtest.Must(t, w.db.QueryRow(t.Context(),
+		`select count(*) from pg_namespace where nspname like $1 || '%'`, name).Scan(&n))
 	return n
 }
 
@@ -272,7 +273,8 @@ func TestRebuild_OldRowsInUse(t *testing.T) {
 	last := w.add(t, "apple-1", 3)
 	eventually(t, "the new rows are in use", func() bool {
 		var n int
-		runtest.Must(t, w.db.QueryRow(t.Context(), `select count(*) from pg_namespace where nspname like 'apples_old_%'`).Scan(&n))
+		runtest.Must(t, w.db.QueryRow(t.Context(),
+			`select count(*) from pg_namespace where nspname like 'apples_old_%'`).Scan(&n))
 		return n == 1
 	})
 	mustWait(t, rt.Waiter(), last, "apples")

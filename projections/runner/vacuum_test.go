@@ -46,7 +46,8 @@ func exec(t *testing.T, db *pgxpool.Pool, sql string) {
 func dead(t *testing.T, db *pgxpool.Pool) (n int) {
 	t.Helper()
 	exec(t, db, "select pg_stat_clear_snapshot()")
-	runtest.Must(t, db.QueryRow(t.Context(), "select n_dead_tup from pg_stat_user_tables where schemaname = 'shelf' and relname = 'books'").Scan(&n))
+	runtest.Must(t, db.QueryRow(t.Context(),
+		"select n_dead_tup from pg_stat_user_tables where schemaname = 'shelf' and relname = 'books'").Scan(&n))
 	return n
 }
 

@@ -1,6 +1,7 @@
 package bleve
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"math"
@@ -88,14 +89,22 @@ const maxShortest = 1024
 
 // shortest returns the first documents of a list by their length, at most maxShortest.
 func (l *lengths) shortest(docs cursor) []uint32 {
-	of := make(map[int][]uint32)
+	of, order := make([][]uint32, len(l.numbers)), make([]int, len(l.numbers))
 	for ; docs.at != math.MaxUint64; docs.next() {
-		if n := l.number(docs.at); len(of[n]) < maxShortest {
+		n := uint32(0)
+		if l.of != nil {
+			n = l.of[docs.at]
+		}
+		if len(of[n]) < maxShortest {
 			of[n] = append(of[n], uint32(docs.at))
 		}
 	}
+	for n := range order {
+		order[n] = n
+	}
+	slices.SortFunc(order, func(a, b int) int { return cmp.Compare(l.numbers[a], l.numbers[b]) })
 	found := make([]uint32, 0, maxShortest)
-	for _, n := range slices.Sorted(maps.Keys(of)) {
+	for _, n := range order {
 		found = append(found, of[n][:min(len(of[n]), maxShortest-len(found))]...)
 	}
 	return found

@@ -356,7 +356,6 @@ type termReader struct {
 	opened                bool
 	text, repeated, label segment.TermDictionary
 	lengths               *lengths
-	shortest              []uint32
 	lists                 listReader
 	key                   []byte
 }
@@ -382,15 +381,17 @@ func (r *termReader) open() (err error) {
 	if r.repeated, err = s.Dictionary(repeatedOf(r.part)); err != nil {
 		return err
 	}
-	if r.lengths, err = r.in.column.lengthsOf(s); err == nil && r.in.at.prefix == "" { // lists of small projects are short
-		r.shortest, err = r.readShortest()
-	}
+	r.lengths, err = r.in.column.lengthsOf(s)
 	return err
 }
 
-// readShortest returns the first documents of the part by the length of their texts, if the part has no others than
-// those of the project.
-func (r *termReader) readShortest() ([]uint32, error) {
+// shortestFor returns the first documents of the part by the length of their texts, for a list that may be compared
+// with them: one with bits. In a segment that several projects share the part has others than those of the project, and
+// lists are short.
+func (r *termReader) shortestFor(list *docList) ([]uint32, error) {
+	if list.bits == nil || r.in.at.prefix != "" {
+		return nil, nil
+	}
 	r.held.mu.Lock()
 	known := r.held.shortest
 	r.held.mu.Unlock()
@@ -502,7 +503,11 @@ func (r *termReader) read(term string) (_ *heldTerm, err error) {
 		if t.repeated, err = r.lists.readRepeats(r.repeated, r.key, r.documents); err != nil {
 			return nil, err
 		}
-		t.impacts = impactsOf(t.texts, t.repeated, r.lengths, r.shortest)
+		shortest, err := r.shortestFor(t.texts)
+		if err != nil {
+			return nil, err
+		}
+		t.impacts = impactsOf(t.texts, t.repeated, r.lengths, shortest)
 	}
 	if r.label != nil {
 		if t.labels, err = r.lists.read(r.label, r.key, r.documents); err != nil {

@@ -132,7 +132,8 @@ func TestFlush_ManyIdentities(t *testing.T) {
 	s.recall("ana", noon)
 	const many = 4500
 	s.exec(`insert into ops.seen (project_id, identity_id, flush_id, organization_id, at)
-		select $1, gen_random_uuid(), $2, $3, $4 from generate_series(1, $5)`, s.caller.Project.ID, uuid.Nil, s.caller.OrganizationID, noon, many)
+		select $1, gen_random_uuid(), $2, $3, $4 from generate_series(1, $5)`,
+		s.caller.Project.ID, uuid.Nil, s.caller.OrganizationID, noon, many)
 	s.flush()
 	s.flush()
 	var seen, recalls int

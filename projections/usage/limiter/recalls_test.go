@@ -225,7 +225,8 @@ func TestRecall_ConcurrentRecallsAreCounted(t *testing.T) {
 	for _, used := range a.Projects {
 		recalls += used.Recalls
 	}
-	runtest.Must(t, s.db.QueryRow(t.Context(), `select (select count(*) from ops.charges) + (select count(*) from ops.seen)`).Scan(&left))
+	runtest.Must(t, s.db.QueryRow(t.Context(),
+		`select (select count(*) from ops.charges) + (select count(*) from ops.seen)`).Scan(&left))
 	if recalls != callers*each || left != 0 {
 		t.Errorf("%d recalls, %d rows left", recalls, left)
 	}

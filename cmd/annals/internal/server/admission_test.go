@@ -301,7 +301,8 @@ func (r *refusal) wantRefused(why string, deletions bool) {
 // refused first, whatever the state of the service.
 func (r *refusal) wantStated(why string) {
 	r.t.Helper()
-	r.ask(http.MethodPost, api+"/ingest", apitest.UnknownKey, refusedBodies[api+"/ingest"]).want(r.t, http.StatusUnauthorized)
+	r.ask(http.MethodPost, api+"/ingest", apitest.UnknownKey, refusedBodies[api+"/ingest"]).
+		want(r.t, http.StatusUnauthorized)
 	r.ask(http.MethodGet, "/readyz", "", "").want(r.t, http.StatusOK, `"writesRefused":["`, why)
 	c, err := client.New(r.urls.API, r.own)
 	runtest.Must(r.t, err)

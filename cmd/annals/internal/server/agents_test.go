@@ -84,8 +84,8 @@ type registeredAgent struct{ claim, link, email string }
 func (h *consoleHarness) register(role string) registeredAgent {
 	h.t.Helper()
 	email := h.mail(role)
-	made := h.askAgent("/agent/identity", map[string]string{"type": "service_auth", "login_hint": email, "client_name": "Helper"}).
-		want(h.t, "registered", http.StatusOK, "")
+	in := map[string]string{"type": "service_auth", "login_hint": email, "client_name": "Helper"}
+	made := h.askAgent("/agent/identity", in).want(h.t, "registered", http.StatusOK, "")
 	return registeredAgent{made.at("claim.token"), made.at("claim.attempt.verification_uri"), email}
 }
 
@@ -172,7 +172,8 @@ func TestAgents_Attacks(t *testing.T) {
 			"anonymous": {403, "anonymous_registration_disabled"}, "identity_assertion": {400, "unsupported_identity_type"},
 			"other": {400, "invalid_request"}, "service_auth": {400, "invalid_login_hint"}, "refresh": {401, "invalid_refresh_token"},
 		} {
-			h.askAgent("/agent/identity", map[string]string{"type": kind, "login_hint": "nobody"}).want(t, kind, c.status, c.code)
+			h.askAgent("/agent/identity", map[string]string{"type": kind, "login_hint": "nobody"}).
+				want(t, kind, c.status, c.code)
 		}
 	})
 	t.Run("an unknown address is answered as a known one", func(t *testing.T) {
@@ -241,7 +242,8 @@ func (h *consoleHarness) agentTokens(t *testing.T) {
 	assertion, _ := h.admit("owner")
 	got := h.exchange(assertion).want(t, "exchange", 200, "")
 	token := got.at("access_token")
-	if got.at("scope") != "memory:read memory:write" || got.out["expires_in"] != 900.0 || got.at("token_type") != "Bearer" {
+	if got.at("scope") != "memory:read memory:write" || got.out["expires_in"] != 900.0 ||
+		got.at("token_type") != "Bearer" {
 		t.Errorf("exchanged for %v", got.out)
 	}
 	h.recallAs(token).want(t, "a recall", 200, "")

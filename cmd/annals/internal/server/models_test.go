@@ -52,7 +52,8 @@ func TestParseLeast(t *testing.T) {
 			t.Errorf("%q: %v, %v", text, got, err)
 		}
 	}
-	if got, err := ParseLeast("0.35", false); got != 0 || err == nil || !strings.Contains(err.Error(), "ANNALS_EMBEDDINGS_URL is not") {
+	if got, err := ParseLeast("0.35", false); got != 0 || err == nil ||
+		!strings.Contains(err.Error(), "ANNALS_EMBEDDINGS_URL is not") {
 		t.Errorf("without an endpoint: %v, %v", got, err)
 	}
 	for _, text := range []string{"1.01", "-0.1", "NaN", "+Inf", "35%", "0,35"} {

@@ -195,7 +195,8 @@ func (h *harness) worksWithoutCalls(pass func(time.Duration)) {
 		t.Errorf("what is to be erased is not found: %v", err)
 	}
 	pass(memoTime)
-	h.exposes(`annals_postgres_connections{pool="calls",state="in-use"} 32`, `annals_postgres_connections_max{pool="work"} 24`,
+	h.exposes(`annals_postgres_connections{pool="calls",state="in-use"} 32`,
+		`annals_postgres_connections_max{pool="work"} 24`,
 		"annals_metering_oldest_seconds 0", "annals_deletions_stuck 0", "annals_fanouts_stuck 0")
 }
 

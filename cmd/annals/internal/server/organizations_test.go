@@ -78,8 +78,8 @@ func (h *harness) nowhereInClear(keys ...string) {
 			}
 		}
 	}
-	rows, err := h.storage.db.Query(h.t.Context(), `select quote_ident(schemaname) || '.' || quote_ident(tablename) from pg_tables
-		where schemaname not in ('pg_catalog', 'information_schema')`)
+	rows, err := h.storage.db.Query(h.t.Context(), `select quote_ident(schemaname) || '.' || quote_ident(tablename)
+		from pg_tables where schemaname not in ('pg_catalog', 'information_schema')`)
 	runtest.Must(h.t, err)
 	tables, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	runtest.Must(h.t, err)

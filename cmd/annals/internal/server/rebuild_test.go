@@ -148,7 +148,8 @@ func (h *harness) walk(own, management string) (other string) {
 	h.send(own, "/ingest", "completed", point{"id": "tea", "content": "I like tea.", "identity": "bo"})
 	h.send(own, "/ingest", "completed", point{"id": "tea", "content": "I like tea.", "identity": "bo"})
 	h.send(own, "/ingest", "completed", point{
-		"id": "report", "content": "The long report says. " + strings.Repeat("Bo lives in Lisbon and likes green tea. ", 8000),
+		"id":       "report",
+		"content":  "The long report says. " + strings.Repeat("Bo lives in Lisbon and likes green tea. ", 8000),
 		"identity": "bo",
 	})
 	h.send(own, "/ingest/batch", "completed", point{"items": []point{
@@ -175,7 +176,8 @@ func (h *harness) walk(own, management string) (other string) {
 		h.t.Errorf("the key is revealed as %+v, %v", shown, err)
 	}
 	h.must(management, http.MethodDelete, api+"/projects/"+created.Slug+"/keys/"+lost.ID, nil, nil)
-	h.send(key.Key, "/ingest", "completed", point{"id": "editor", "content": "Ana uses Emacs next door.", "identity": "Ana"})
+	next := point{"id": "editor", "content": "Ana uses Emacs next door.", "identity": "Ana"}
+	h.send(key.Key, "/ingest", "completed", next)
 	whole := h.send(key.Key, "/ingest/batch", "completed", point{"items": []point{
 		{"id": "x", "content": "One fish."}, {"id": "y", "content": "Two fish."},
 	}})

@@ -232,7 +232,8 @@ func TestWebhook_Refusals(t *testing.T) {
 		t.Errorf("several answers to wrong ids and tokens: %q", slices.Compact(bodies))
 	}
 	h.fetch(http.MethodGet, w.URL, "", "").want(t, http.StatusMethodNotAllowed)
-	h.event(w.URL, strings.NewReader(`{"text":"a"}`), "Origin", "https://example.com").want(t, http.StatusForbidden, "cors-refused")
+	h.event(w.URL, strings.NewReader(`{"text":"a"}`), "Origin", "https://example.com").
+		want(t, http.StatusForbidden, "cors-refused")
 
 	// The body has at most 1 MiB, announced or not.
 	exact := strings.Repeat("é", limit.WebhookBody/2)
