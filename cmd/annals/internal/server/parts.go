@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strings"
+	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -169,43 +171,21 @@ const (
 	longestRestart = time.Minute
 )
 
-// tierTimeout is how long a tier may take to stop. After it the next tier is stopped anyway.
-const tierTimeout = 15 * time.Second
+// tierTimeout is how long a tier may take to stop. After it the next tier is stopped anyway. It is longer than what a
+// task may do after its context has ended: a projection finishes its page and releases its lease, within 35 s.
+const tierTimeout = 40 * time.Second
 
 // runTiers starts all tiers together. It stops them in order, each after the one before it has
-// returned, when the context or any task ends. The error joins those of the tasks that failed. A
-// panic of a task is its error.
+// returned, when the context or any task ends. The error joins those of the tasks that failed, and names those that
+// did not stop in time. A panic of a task is its error.
 func runTiers(ctx context.Context, logger *slog.Logger, tiers ...[]task) error {
-	type running struct {
-		stop context.CancelFunc
-		done chan error
-	}
-	started := make([]running, len(tiers))
+	started := make([]*runningTier, len(tiers))
 	ended := make(chan struct{}, len(tiers))
 	for i, tier := range tiers {
-		tierCtx, stop := context.WithCancel(context.WithoutCancel(ctx))
-		g, groupCtx := errgroup.WithContext(tierCtx)
 		if len(tier) == 0 { // its end would stop the others
 			tier = []task{{"none", func(ctx context.Context) error { <-ctx.Done(); return nil }}}
 		}
-		for _, r := range tier {
-			g.Go(func() error {
-				err := panics.Call(groupCtx, logger, "task panicked", func() error { return r.run(groupCtx) }, "task", r.name)
-				if groupCtx.Err() == nil && err == nil {
-					err = errors.New("ended unexpectedly")
-				}
-				if err != nil && !errors.Is(err, context.Canceled) {
-					return fmt.Errorf("%s: %w", r.name, err)
-				}
-				return nil
-			})
-		}
-		done := make(chan error, 1)
-		go func() {
-			done <- g.Wait()
-			ended <- struct{}{}
-		}()
-		started[i] = running{stop, done}
+		started[i] = startTier(ctx, logger, tier, ended)
 	}
 	select {
 	case <-ctx.Done():
@@ -213,15 +193,68 @@ func runTiers(ctx context.Context, logger *slog.Logger, tiers ...[]task) error {
 	}
 	var errs []error
 	for _, r := range started {
-		r.stop()
-		timer := time.NewTimer(tierTimeout)
-		select {
-		case err := <-r.done:
-			errs = append(errs, err)
-		case <-timer.C:
-			errs = append(errs, fmt.Errorf("a part of the process did not stop within %s", tierTimeout))
-		}
-		timer.Stop()
+		errs = append(errs, r.end())
 	}
 	return errors.Join(errs...)
+}
+
+// runningTier is a tier that was started.
+type runningTier struct {
+	stop context.CancelFunc
+	done chan error
+
+	mu sync.Mutex
+	// running are the names of the tasks that have not returned.
+	running []string
+}
+
+// startTier starts the tasks of a tier, and sends to ended when all of them have returned. The end of one ends the
+// others.
+func startTier(ctx context.Context, logger *slog.Logger, tier []task, ended chan<- struct{}) *runningTier {
+	ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
+	r := &runningTier{stop: stop, done: make(chan error, 1)}
+	for _, t := range tier {
+		r.running = append(r.running, t.name)
+	}
+	g, groupCtx := errgroup.WithContext(ctx)
+	for _, t := range tier {
+		g.Go(func() error {
+			defer r.returned(t.name)
+			err := panics.Call(groupCtx, logger, "task panicked", func() error { return t.run(groupCtx) }, "task", t.name)
+			if groupCtx.Err() == nil && err == nil {
+				err = errors.New("ended unexpectedly")
+			}
+			if err != nil && !errors.Is(err, context.Canceled) {
+				return fmt.Errorf("%s: %w", t.name, err)
+			}
+			return nil
+		})
+	}
+	go func() {
+		r.done <- g.Wait()
+		ended <- struct{}{}
+	}()
+	return r
+}
+
+func (r *runningTier) returned(name string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	i := slices.Index(r.running, name)
+	r.running = slices.Delete(r.running, i, i+1)
+}
+
+// end stops the tier, and returns the errors of its tasks.
+func (r *runningTier) end() error {
+	r.stop()
+	timer := time.NewTimer(tierTimeout)
+	defer timer.Stop()
+	select {
+	case err := <-r.done:
+		return err
+	case <-timer.C:
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		return fmt.Errorf("did not stop within %s: %s", tierTimeout, strings.Join(r.running, ", "))
+	}
 }

@@ -81,6 +81,24 @@ func TestRunTiers_TierWithoutTasks(t *testing.T) {
 	})
 }
 
+// A task that ignores the end of its context does not keep the tiers after it from their stop, and the error names it.
+func TestRunTiers_NamesTheTaskThatDoesNotStop(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		release, stopped := make(chan struct{}), make(chan struct{})
+		defer close(release)
+		obeys := func(ctx context.Context) error { <-ctx.Done(); return nil }
+		cancel()
+		err := runTiers(ctx, slog.New(slog.DiscardHandler),
+			[]task{{"edge", obeys}, {"stuck", func(context.Context) error { <-release; return nil }}},
+			[]task{{"store", func(ctx context.Context) error { <-ctx.Done(); close(stopped); return nil }}})
+		if err == nil || err.Error() != "did not stop within 40s: stuck" {
+			t.Errorf("error is %v, want one that names the task", err)
+		}
+		<-stopped
+	})
+}
+
 func TestConfig_PublicURLs(t *testing.T) {
 	for name, c := range map[string]struct {
 		change       func(*Config)
