@@ -171,8 +171,8 @@ const (
 	longestRestart = time.Minute
 )
 
-// tierTimeout is how long a tier may take to stop. After it the next tier is stopped anyway. It is longer than what a
-// task may do after its context has ended: a projection finishes its page and releases its lease, within 35 s.
+// tierTimeout is how long a tier may take to stop. After it the next tier is stopped anyway. It is longer than a
+// projection may take to finish its page and release its lease, 35 s.
 const tierTimeout = 40 * time.Second
 
 // runTiers starts all tiers together. It stops them in order, each after the one before it has
@@ -237,6 +237,7 @@ func startTier(ctx context.Context, logger *slog.Logger, tier []task, ended chan
 	return r
 }
 
+// returned notes that a task has returned.
 func (r *runningTier) returned(name string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -255,6 +256,6 @@ func (r *runningTier) end() error {
 	case <-timer.C:
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		return fmt.Errorf("did not stop within %s: %s", tierTimeout, strings.Join(r.running, ", "))
+		return fmt.Errorf("tasks did not stop within %s: %s", tierTimeout, strings.Join(r.running, ", "))
 	}
 }

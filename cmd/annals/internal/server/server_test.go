@@ -92,7 +92,7 @@ func TestRunTiers_NamesTheTaskThatDoesNotStop(t *testing.T) {
 		err := runTiers(ctx, slog.New(slog.DiscardHandler),
 			[]task{{"edge", obeys}, {"stuck", func(context.Context) error { <-release; return nil }}},
 			[]task{{"store", func(ctx context.Context) error { <-ctx.Done(); close(stopped); return nil }}})
-		if err == nil || err.Error() != "did not stop within 40s: stuck" {
+		if err == nil || err.Error() != "tasks did not stop within 40s: stuck" {
 			t.Errorf("error is %v, want one that names the task", err)
 		}
 		<-stopped
