@@ -252,22 +252,30 @@ func (c checkpoints) renew(ctx context.Context, epoch int64, lease time.Duration
 	return eventstore.Position(position), err
 }
 
+// over ends a lease. It raises the epoch: a renewal that its caller has given up may still be on its way to the server,
+// and would keep the projection for a process that has ended.
+const over = "until = clock_timestamp(), epoch = epoch + 1"
+
 // release ends a lease at once, and stores why the projection does not move, if so.
 func (c checkpoints) release(ctx context.Context, epoch int64, stop *Stop, repeat *Repeat) error {
 	reason, err := encodeReason(stop, repeat)
 	if err != nil {
 		return err
 	}
-	_, err = c.db.Exec(ctx, `update `+c.schema+`.checkpoint
-		set until = clock_timestamp(), stopped = $1 where epoch = $2`, reason, epoch)
+	_, err = c.db.Exec(ctx, `update `+c.schema+`.checkpoint set `+over+`, stopped = $1 where epoch = $2`, reason, epoch)
 	return err
 }
 
-// releaseOf ends the lease that a process has, if any.
+// releaseOf ends the lease that a process has, if any. It waits for a transaction that takes one.
 func (c checkpoints) releaseOf(ctx context.Context, holder string) error {
-	_, err := c.db.Exec(ctx, `update `+c.schema+`.checkpoint set until = clock_timestamp()
-		where holder = $1 and until > clock_timestamp()`, holder)
-	return err
+	return pgx.BeginFunc(ctx, c.db, func(tx pgx.Tx) error {
+		if err := c.lock(ctx, tx); err != nil {
+			return err
+		}
+		_, err := tx.Exec(ctx, `update `+c.schema+`.checkpoint set `+over+`
+			where holder = $1 and until > clock_timestamp()`, holder)
+		return err
+	})
 }
 
 // storeRepeat stores that the lease repeats a page, for other processes. The next move clears it.

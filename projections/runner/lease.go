@@ -204,6 +204,9 @@ func (r *runner) confirm(ctx context.Context, l *lease) error {
 	if err != nil {
 		return err
 	}
+	if l.ctx.Err() != nil {
+		return errStale // it was released meanwhile
+	}
 	if row.epoch != l.epoch || row.position < stored {
 		r.log.WarnContext(ctx, "lease lost", "stored", stored, "found", row.position, "err", errStale)
 		l.end()

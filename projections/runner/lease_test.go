@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
 	"github.com/annals-project/annals/eventstore"
@@ -170,6 +171,49 @@ func TestLease_OlderLeaseIsStale(t *testing.T) {
 	page.Events[0].Stream = "apple-1"
 	if err := r.applyPage(t.Context(), younger, page); err != nil {
 		t.Errorf("the newer lease: %v", err)
+	}
+}
+
+// A renewal whose process has given it up may reach the server after the release of the lease. It revives nothing.
+func TestLease_RenewalAfterItsRelease(t *testing.T) {
+	w := newWorld(t)
+	r := w.runtime(t, nil, tally{family: "apple"}).runners[0]
+	l := takeLease(t, r)
+	runtest.Must(t, r.table.release(t.Context(), l.epoch, nil, nil))
+	wantError(t, "a released lease was renewed", errorOf(r.table.renew(t.Context(), l.epoch, time.Hour)), errStale)
+	err := r.table.moveAlone(t.Context(), l.epoch, time.Hour, 0, 1, uuid.New())
+	wantError(t, "a released lease moved the checkpoint", err, errStale)
+	other := w.runtime(t, nil, tally{family: "apple"}).runners[0]
+	next, err := other.takeLease(t.Context())
+	if err != nil || next.epoch <= l.epoch {
+		t.Errorf("another process takes %+v after the epoch %d: %v", next, l.epoch, err)
+	}
+}
+
+// A process that ends may have given up the transaction that takes its lease while the server commits it. The release
+// by the name of the process waits for it.
+func TestLease_ReleaseAwaitsItsTransaction(t *testing.T) {
+	w := newWorld(t)
+	r := w.runtime(t, nil, tally{family: "apple"}).runners[0]
+	takeLease(t, r).end()
+	tx, err := w.db.Begin(t.Context())
+	runtest.Must(t, err)
+	t.Cleanup(func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }) // ended below, unless the test fails
+	runtest.Must(t, r.table.lock(t.Context(), tx))
+	_, err = r.table.takeLease(t.Context(), tx, "another", time.Hour)
+	runtest.Must(t, err)
+	released := make(chan error, 1)
+	go func() { released <- r.table.releaseOf(t.Context(), "another") }()
+	eventually(t, "the release waits", func() (waits bool) {
+		runtest.Must(t, w.db.QueryRow(t.Context(), `select exists (select from pg_locks where locktype = 'advisory' and
+			not granted and database = (select oid from pg_database where datname = current_database()))`).Scan(&waits))
+		return waits
+	})
+	runtest.Must(t, tx.Commit(t.Context()))
+	runtest.Must(t, <-released)
+	row, err := r.table.read(t.Context())
+	if err != nil || row.holder != "" {
+		t.Errorf("the lease is held by %q: %v", row.holder, err)
 	}
 }
 
