@@ -224,33 +224,37 @@ func TestStartProgress_SlowestProjection(t *testing.T) {
 		{Name: "trace", Position: 0}, // no start waits for it
 		{Name: "usage", Position: 0, Stop: &runner.Stop{}},
 	}
-	if _, ok := s.of(states); ok {
+	if _, ok := s.of(reading{projections: states}); ok {
 		t.Error("shown before the head is known")
 	}
 	s.begin(1000)
-	if c, ok := s.of(states); !ok || c.String() != "the projection datapoints has read 10 % of the log (position 100 of 1000)" {
+	if c, ok := s.of(reading{projections: states}); !ok || c.String() != "the projection datapoints has read 10 % of the log (position 100 of 1000)" {
 		t.Errorf("at first: %q, %v", c, ok)
 	}
 	clock = clock.Add(10 * time.Second)
 	states[1].Position = 400
 	want := "the projection datapoints has read 40 % of the log (position 400 of 1000), 30 positions/s, 20s left"
-	if c, ok := s.of(states); !ok || c.String() != want {
+	if c, ok := s.of(reading{projections: states}); !ok || c.String() != want {
 		t.Errorf("ten seconds later: %q, %v", c, ok)
 	}
 	states[1].IsUnread = true
-	if c, ok := s.of(states); ok || s.isDone() {
+	if c, ok := s.of(reading{projections: states}); ok || s.isDone() {
 		t.Errorf("while a checkpoint cannot be read: %q, done: %t", c, s.isDone())
 	}
-	states[1].IsUnread, states[1].Position = false, 1000
-	if c, ok := s.of(states); !ok || c.projection != "memories" {
+	states[1].IsUnread = false
+	if c, ok := s.of(reading{projections: states, postgres: errors.New("away")}); ok || s.isDone() {
+		t.Errorf("while Postgres is away: %q, done: %t", c, s.isDone())
+	}
+	states[1].Position = 1000
+	if c, ok := s.of(reading{projections: states}); !ok || c.projection != "memories" {
 		t.Errorf("then: %q, %v", c, ok)
 	}
 	states[2].Position = 1200
-	if _, ok := s.of(states); ok || !s.isDone() {
+	if _, ok := s.of(reading{projections: states}); ok || !s.isDone() {
 		t.Error("shown at the goal")
 	}
 	states[2].Position = 900
-	if _, ok := s.of(states); ok {
+	if _, ok := s.of(reading{projections: states}); ok {
 		t.Error("shown again after the start")
 	}
 }

@@ -46,7 +46,7 @@ const (
 // remarks returns what is refused, lost and set aside.
 func (h *health) remarks(now reading, starting bool) (list condition.List) {
 	add := func(c ...condition.Condition) { list = append(list, c...) }
-	if c, ok := h.progress.of(now.projections); ok {
+	if c, ok := h.progress.of(now); ok {
 		add(remark(condition.CatchingUp, c.String()))
 	}
 	add(h.backpressure.conditions()...)

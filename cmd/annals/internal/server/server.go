@@ -396,12 +396,14 @@ func (c catchingUp) String() string {
 	return text
 }
 
-// of returns the projection that is furthest from the goal, false once all are there, and while that is not known. It
-// considers those that a start waits for, and the recall index of this process.
-func (s *startProgress) of(list []runner.Status) (c catchingUp, ok bool) {
+// of returns the projection that is furthest from the goal, false once all are there, and while that is not known: a
+// process trusts its leases for a moment after Postgres is lost. It considers those that a start waits for, and the
+// recall index of this process.
+func (s *startProgress) of(now reading) (c catchingUp, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.goal == 0 || s.done || slices.ContainsFunc(list, func(p runner.Status) bool { return p.IsUnread }) {
+	list, unread := now.projections, func(p runner.Status) bool { return p.IsUnread }
+	if s.goal == 0 || s.done || now.postgres != nil || slices.ContainsFunc(list, unread) {
 		return catchingUp{}, false
 	}
 	counted := append(slices.Clone(neededByWrites), memories.Name, recallindex.Name)
@@ -438,7 +440,7 @@ func (s *startProgress) isDone() bool {
 // reportProgress logs how far the start is, until the context ends or all is read.
 func (s *startup) reportProgress(ctx context.Context) {
 	for sleep(ctx, progressEvery) {
-		c, ok := s.progress.of(s.read.runtime.Health(ctx))
+		c, ok := s.progress.of(reading{projections: s.read.runtime.Health(ctx)})
 		if s.progress.isDone() {
 			return
 		}
