@@ -111,6 +111,7 @@ func newJob(t *testing.T) *job {
 	y.start()
 	id, token := y.newWebhook(ownOrganization, "default")
 	return &job{t: t, dir: t.TempDir(), env: append(os.Environ(),
+		"TMPDIR="+t.TempDir(), // some generators leave folders there
 		"ANNALS_URL=http://"+y.addr, "ANNALS_PROJECT_KEY="+y.credentials()["ANNALS_PROJECT_KEY"],
 		"ANNALS_WEBHOOK_ID="+id, "ANNALS_WEBHOOK_TOKEN="+token)}
 }

@@ -301,7 +301,8 @@ func TestSupervise_GivesUp(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	var log runtest.Output
-	s, err := Start(t.Context(), Config{DataDir: dir, Settings: fast(), Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	config := Config{DataDir: dir, Settings: fast(), Logger: slog.New(slog.NewTextHandler(&log, nil))}
+	s, err := Start(t.Context(), config)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -320,4 +321,8 @@ func TestSupervise_GivesUp(t *testing.T) {
 	if err := s.Close(); err != nil && !strings.Contains(err.Error(), "killed") {
 		t.Error(err)
 	}
+	// The folder can be used again. That start also removes the shared memory of the server that was killed.
+	next, err := Start(t.Context(), config)
+	runtest.Must(t, err)
+	runtest.Must(t, next.Close())
 }
