@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -311,12 +310,7 @@ func TestFailed_ListAndRetry(t *testing.T) {
 }
 
 func TestClientCommands_ServerDoesNotAnswer(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	runtest.Must(t, err)
-	if err := l.Close(); err != nil { // now nobody listens there
-		t.Fatal(err)
-	}
-	dir := fakeapitest.DataFolder(t, "http://"+l.Addr().String())
+	dir := fakeapitest.DataFolder(t, "http://"+runtest.FreeAddress(t))
 	for name, args := range map[string][]string{
 		"recall":           {"recall", "q", "--identity=a"},
 		"status":           {"status"},

@@ -41,7 +41,7 @@ func TestOutage_ServerReturns(t *testing.T) {
 			},
 		}
 	}
-	addr, stop := sound().serve(t, "127.0.0.1:0")
+	addr, stop := sound().serve(t, runtest.FreeAddress(t))
 	store, ctx := insecure(t, addr), within(t, hangLimit)
 	for round := range 3 {
 		if _, err := store.Append(ctx, "a-1", eventstore.NoStream, oneEvent()); err != nil {
@@ -73,10 +73,7 @@ func TestOutage_ServerReturns(t *testing.T) {
 }
 
 func TestOutage_ServerStartsLater(t *testing.T) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	runtest.Must(t, err)
-	addr := listener.Addr().String()
-	runtest.Must(t, listener.Close())
+	addr := runtest.FreeAddress(t)
 	store, ctx := insecure(t, addr), within(t, hangLimit)
 	wantError(t, "head", errorOf(store.Head(ctx)), eventstore.ErrUnavailable)
 	f := &fake{onRead: func(*streams.ReadReq, streams.Streams_ReadServer) error { return nil }}

@@ -314,13 +314,10 @@ func soundAppend(_ []*streams.AppendReq, in streams.Streams_AppendServer) error 
 }
 
 func TestConnect_Panics(t *testing.T) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	runtest.Must(t, err)
-	addr := listener.Addr().String()
-	runtest.Must(t, listener.Close())
+	addr := runtest.FreeAddress(t)
 	var log panickingLog
 	store, ctx := log.store(t, addr), within(t, hangLimit)
-	_, err = store.Append(ctx, "a-1", eventstore.NoStream, oneEvent())
+	_, err := store.Append(ctx, "a-1", eventstore.NoStream, oneEvent())
 	log.wantPanic(t, err)
 	(&fake{onAppend: soundAppend}).serve(t, addr)
 	if _, err := store.Append(ctx, "a-1", eventstore.NoStream, oneEvent()); err != nil {

@@ -252,9 +252,9 @@ func (c checkpoints) renew(ctx context.Context, epoch int64, lease time.Duration
 	return eventstore.Position(position), err
 }
 
-// over ends a lease. It raises the epoch: a renewal that its caller has given up may still be on its way to the server,
-// and would keep the projection for a process that has ended.
-const over = "until = clock_timestamp(), epoch = epoch + 1"
+// endLease is what ends a lease in its row. It raises the epoch: a renewal that its caller has given up may still be on
+// its way to the server, and would keep the projection for a process that has ended.
+const endLease = "until = clock_timestamp(), epoch = epoch + 1"
 
 // release ends a lease at once, and stores why the projection does not move, if so.
 func (c checkpoints) release(ctx context.Context, epoch int64, stop *Stop, repeat *Repeat) error {
@@ -262,7 +262,8 @@ func (c checkpoints) release(ctx context.Context, epoch int64, stop *Stop, repea
 	if err != nil {
 		return err
 	}
-	_, err = c.db.Exec(ctx, `update `+c.schema+`.checkpoint set `+over+`, stopped = $1 where epoch = $2`, reason, epoch)
+	_, err = c.db.Exec(ctx, `update `+c.schema+`.checkpoint
+		set `+endLease+`, stopped = $1 where epoch = $2`, reason, epoch)
 	return err
 }
 
@@ -272,7 +273,7 @@ func (c checkpoints) releaseOf(ctx context.Context, holder string) error {
 		if err := c.lock(ctx, tx); err != nil {
 			return err
 		}
-		_, err := tx.Exec(ctx, `update `+c.schema+`.checkpoint set `+over+`
+		_, err := tx.Exec(ctx, `update `+c.schema+`.checkpoint set `+endLease+`
 			where holder = $1 and until > clock_timestamp()`, holder)
 		return err
 	})

@@ -281,7 +281,8 @@ func (b *shadowBuild) close(ctx context.Context, switched bool) error {
 	closed := b.closeTarget()
 	limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), takeLimit)
 	defer cancel()
-	tag, err := b.next.db.Exec(limited, `update `+b.next.table.schema+`.checkpoint set `+over+` where epoch = $1`, b.lease.epoch)
+	tag, err := b.next.db.Exec(limited, `update `+b.next.table.schema+`.checkpoint
+		set `+endLease+` where epoch = $1`, b.lease.epoch)
 	if err != nil || tag.RowsAffected() == 0 {
 		return errors.Join(err, closed) // another process has the lease by now
 	}

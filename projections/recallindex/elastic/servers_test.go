@@ -2,7 +2,6 @@ package elastic_test
 
 import (
 	"errors"
-	"net"
 	"net/http"
 	"strings"
 	"sync/atomic"
@@ -11,21 +10,12 @@ import (
 	"github.com/google/uuid"
 	"go.uber.org/goleak"
 
+	"github.com/annals-project/annals/internal/runtest"
 	"github.com/annals-project/annals/projections/recallindex/elastic"
 )
 
 // deadAddress returns an address where nothing listens.
-func deadAddress(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
-	return "http://" + l.Addr().String()
-}
+func deadAddress(t *testing.T) string { return "http://" + runtest.FreeAddress(t) }
 
 // Of two servers one is dead from the start: no read and no write fails.
 func TestIndexServers_OneDead(t *testing.T) {

@@ -228,12 +228,13 @@ func TestStartProgress_SlowestProjection(t *testing.T) {
 		t.Error("shown before the head is known")
 	}
 	s.begin(1000)
-	if c, ok := s.of(reading{projections: states}); !ok || c.String() != "the projection datapoints has read 10 % of the log (position 100 of 1000)" {
+	want := "the projection datapoints has read 10 % of the log (position 100 of 1000)"
+	if c, ok := s.of(reading{projections: states}); !ok || c.String() != want {
 		t.Errorf("at first: %q, %v", c, ok)
 	}
 	clock = clock.Add(10 * time.Second)
 	states[1].Position = 400
-	want := "the projection datapoints has read 40 % of the log (position 400 of 1000), 30 positions/s, 20s left"
+	want = "the projection datapoints has read 40 % of the log (position 400 of 1000), 30 positions/s, 20s left"
 	if c, ok := s.of(reading{projections: states}); !ok || c.String() != want {
 		t.Errorf("ten seconds later: %q, %v", c, ok)
 	}
