@@ -85,7 +85,6 @@ func TestChangeAddress_Faults(t *testing.T) {
 // The process dies before each write in turn. A finisher then leaves no address of a person who is a
 // member nowhere, and no member who is erased; a repeat of the command completes it.
 func TestPeople_CrashAfterEachAppend(t *testing.T) {
-	runtest.Unraced(t)
 	type act func(*fixture, *fixture) error
 	member := func(w *fixture) (id uuid.UUID) {
 		for _, email := range []string{anas, "ana@new.example"} {

@@ -46,7 +46,6 @@ func (s *widest) Read(
 // A data point was sent many times. Its deletion reads one page at a time, retains a bounded part
 // in each event, and continues after a crash where it stopped.
 func TestRetainFacts_DataPointSentManyTimes(t *testing.T) {
-	runtest.Unraced(t)
 	const sends = 2500
 	w := newRegistered(t)
 	in := text("a", "one")
@@ -121,7 +120,6 @@ func TestRetainFacts_DataPointSentManyTimes(t *testing.T) {
 // The memories of a data point with very many are counted a part at a time: each event reads and counts a
 // bounded part, and a call after a crash goes on after the stored parts.
 func TestRetainFacts_ManyMemories(t *testing.T) {
-	runtest.Unraced(t)
 	const attempts, derived, each = 4500, 30, 1000
 	w := newRegistered(t)
 	w.ingest(text("a", "one"), "")

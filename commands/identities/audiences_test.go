@@ -15,11 +15,9 @@ import (
 	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/eventstore/eventstoretest"
-	"github.com/annals-project/annals/internal/runtest"
 )
 
 func TestAudienceReader_CacheIsBounded(t *testing.T) {
-	runtest.Unraced(t)
 	journal := engine.NewJournal(eventstoretest.NewMemory(), eventstoretest.Codec(t), slog.New(slog.DiscardHandler))
 	reader := newAudienceReader(journal)
 	// define stores audiences of a new project, which the reader then reads.

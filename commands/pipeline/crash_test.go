@@ -288,10 +288,14 @@ func (s *scene) settle() {
 }
 
 // crashes returns at which writes a process dies: at every one, before it is stored and after, with ANNALS_CRASHES=all;
-// otherwise at every third, before and after at different ones.
+// otherwise at every third, before and after at different ones, and under the race detector at fewer.
 func crashes() (every int, from func(stored bool) int) {
-	if os.Getenv("ANNALS_CRASHES") == "all" {
-		return 1, func(bool) int { return 0 }
+	none := func(bool) int { return 0 }
+	switch {
+	case os.Getenv("ANNALS_CRASHES") == "all":
+		return 1, none
+	case testing.Short():
+		return 8, none
 	}
 	return 3, func(stored bool) int {
 		if stored {
@@ -305,7 +309,6 @@ func crashes() (every int, from func(stored bool) int) {
 // run would have left, or what was there before; and what was answered is there. All of it is the
 // finisher's: nothing is derived in this test.
 func TestOperations_CrashAfterEachAppend(t *testing.T) {
-	runtest.Unraced(t)
 	t.Parallel()
 	w := newIdleHarness(t)
 	every, from := crashes()

@@ -295,7 +295,6 @@ func (w *harness) blobsOf(name string) (blobs []text) {
 // blob, by a patch, by a bulk write, whose stage stays with a crash, by a write that was never
 // stored. What others say stays, and so does what an identity that lives said before.
 func TestRemovedIdentity_TraitsAreNowhere(t *testing.T) {
-	runtest.Unraced(t)
 	t.Parallel()
 	w := newIdleNodeHarness(t)
 	word := runtest.Word

@@ -142,7 +142,6 @@ func TestErase_WaitsForFollowUps(t *testing.T) {
 // A data point with more revisions than a page deletes is erased like any other: nothing of it is left, the
 // deletion is cleaned, and a rebuild has the same rows. ANNALS_TEST_REVISIONS sets how many there are.
 func TestErase_ManyRevisions(t *testing.T) {
-	runtest.Unraced(t)
 	t.Parallel()
 	w := newIdleHarness(t)
 	revisions := projections.SliceRows + 200

@@ -30,7 +30,6 @@ import (
 // e-mail address, nor a content whose hash is its id, nor an idempotency key, nor the text of a
 // stage. With the hash key the ids can be guessed, which shows that the guesses are made well.
 func TestErasedText_GuessedFromTheLog(t *testing.T) {
-	runtest.Unraced(t)
 	t.Parallel()
 	w := newIdleNodeHarness(t)
 	guesses, stages := w.sendAndErase()

@@ -88,7 +88,6 @@ func (w *harness) left(identity string) erasure.Person {
 }
 
 func TestErasePerson_WholeProcess(t *testing.T) {
-	runtest.Unraced(t)
 	t.Parallel()
 	w := newIdleHarness(t)
 	ids := make([]string, limit.DeletionIDs+1)
@@ -240,7 +239,6 @@ func (c *copied) Copied(_ context.Context, _, ids []uuid.UUID) (map[uuid.UUID]bo
 
 // Wherever a process dies, the next one erases the person, and a data point is deleted once.
 func TestErasePerson_CrashAfterEachAppend(t *testing.T) {
-	runtest.Unraced(t)
 	t.Parallel()
 	w := newIdleHarness(t)
 	every, from := crashes()

@@ -220,7 +220,6 @@ func TestRetry_CrossesADeletion(t *testing.T) {
 
 // Facts that are too many for one event, or for one append, are kept all the same, also where a crash came between.
 func TestRetainedFacts_ManySends(t *testing.T) {
-	runtest.Unraced(t)
 	t.Parallel()
 	w := newIdleHarness(t)
 	const sends = 2300

@@ -102,7 +102,6 @@ func (l *library) page(path string) *goquery.Document {
 
 // Each link of each page leads to a page that is there, and to a heading of it.
 func TestPages_LinksLeadSomewhere(t *testing.T) {
-	runtest.Unraced(t)
 	t.Parallel()
 	l := start(t)
 	pages := map[string]*goquery.Document{}

@@ -105,7 +105,6 @@ func handbook() string {
 
 // Of a long text the passages that answer are shown, wherever they are, with its length and where to read on.
 func TestRecall_LongText(t *testing.T) {
-	runtest.Unraced(t)
 	long := handbook()
 	for _, region := range []int{0, 3, 77, 120, 179} {
 		text, structured := recalls(t, said{"source", "handbook", long, ""}).ask(
@@ -124,7 +123,6 @@ func TestRecall_LongText(t *testing.T) {
 
 // An answer has at most 25,000 tokens in any script: a character of Han or Kana is one.
 func TestRecall_FitsInAnyScript(t *testing.T) {
-	runtest.Unraced(t)
 	for name, line := range map[string]string{
 		"English": "The minutes of the meeting are long and say little. ", "Japanese": "会議の議事録はとても長くて、ほとんど何も書いていません。",
 		"Korean": "회의록은 길고 내용이 거의 없습니다. ", "Thai": "รายงานการประชุมยาวมากและแทบไม่มีอะไร",

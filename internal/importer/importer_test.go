@@ -21,7 +21,6 @@ import (
 
 	client "github.com/annals-project/annals/client"
 	"github.com/annals-project/annals/domain/limit"
-	"github.com/annals-project/annals/internal/runtest"
 	_ "github.com/annals-project/annals/internal/seedtest"
 )
 
@@ -164,7 +163,6 @@ func TestBatch_RepeatedID(t *testing.T) {
 }
 
 func TestBatch_EndsBeforeItIsTooLarge(t *testing.T) {
-	runtest.Unraced(t)
 	big := strings.Repeat("x", 3<<20)
 	s := &server{}
 	state, err := Import{
@@ -243,7 +241,6 @@ func TestImport_StoppedKeepsAnswers(t *testing.T) {
 }
 
 func TestCheck_InvalidLines(t *testing.T) {
-	runtest.Unraced(t)
 	good := `{"content":"tea"}` + "\n"
 	for name, c := range map[string]struct{ in, says string }{
 		"no JSON":          {good + "tea\n", "line 2: is no data point: invalid character"},

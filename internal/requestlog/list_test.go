@@ -11,7 +11,6 @@ import (
 	"github.com/google/uuid"
 	"pgregory.net/rapid"
 
-	"github.com/annals-project/annals/internal/runtest"
 	_ "github.com/annals-project/annals/internal/seedtest"
 )
 
@@ -29,7 +28,6 @@ func matches(r Record, q Query) bool {
 
 // TestLog_RandomQueries compares pages and histograms with a model.
 func TestLog_RandomQueries(t *testing.T) {
-	runtest.Unraced(t)
 	h := newHarness(t)
 	rnd := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // a reproducible test
 	project, neighbour := uuid.New(), uuid.New()

@@ -119,15 +119,6 @@ func Context(t T) context.Context {
 	return ctx
 }
 
-// Unraced leaves a test out of make race, which runs with -short: it makes one call after the other, and the calls that
-// others make at once run under the race detector.
-func Unraced(t testing.TB) {
-	t.Helper()
-	if testing.Short() {
-		t.Skip("make test runs it")
-	}
-}
-
 // Must ends the test if there is an error.
 func Must(t T, err error) {
 	t.Helper()

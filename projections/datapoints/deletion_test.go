@@ -136,7 +136,6 @@ func manyRevisions(t *testing.T) int {
 // The page of a deletion and each of its slices cost the same for a data point with few and with very many
 // revisions. What clients read is deleted with the page.
 func TestDeletion_CostIsFlat(t *testing.T) {
-	runtest.Unraced(t)
 	db := pgtest.Database(t)
 	makeSchemas(t, db)
 	var page, slice [2]cost

@@ -251,7 +251,6 @@ func (w *walk) queriesOf(facts []eventstore.DecodedEvent, b blobs) *directory.Qu
 
 // Answers about a time agree with a model that keeps every moment, also of a log from which the erased is gone.
 func TestPast_AgreesWithAModel(t *testing.T) {
-	runtest.Unraced(t)
 	w := newWalk(t)
 	for range 400 {
 		w.step()

@@ -48,7 +48,7 @@ func (h *harness) signedTree(organization uuid.UUID, number, keys int, by *witne
 
 // A service signs what happens, copies it and has it cosigned, and each tree of a restored log is another origin.
 func TestServer_AuditLog(t *testing.T) {
-	runtest.Unraced(t)
+	unraced(t)
 	t.Parallel()
 	witness, anchor := witnesstest.New(t, "w.example/one"), t.TempDir()
 	h := newHarness(t)
@@ -104,7 +104,7 @@ func TestServer_AuditLog(t *testing.T) {
 // What a management key gets of the audit log verifies by itself, what the commands of operators write too, and the
 // pages show the same tree.
 func TestServer_AuditLogIsServed(t *testing.T) {
-	runtest.Unraced(t)
+	unraced(t)
 	t.Parallel()
 	h := startConsole(t)
 	project, management := h.keys()

@@ -124,7 +124,7 @@ func (h *consoleHarness) address(pattern string, values map[string]string) (meth
 
 // Every page × every role, somebody without a session, and the owner of another organization: from the table of routes.
 func TestConsole_EveryPageForEveryRole(t *testing.T) {
-	runtest.Unraced(t)
+	unraced(t)
 	t.Parallel()
 	h := seeConsole(t)
 	values := h.parameters()
@@ -233,7 +233,7 @@ func (h *consoleHarness) changes(r *webtest.Reader, role string, route web.Route
 // What customers name is text on every page that links lead to: no part of it becomes an element, an attribute or an
 // address that runs.
 func TestConsole_StoredMarkupIsText(t *testing.T) {
-	runtest.Unraced(t)
+	unraced(t)
 	t.Parallel()
 	h := seeConsole(t)
 	pages, shown := 0, 0

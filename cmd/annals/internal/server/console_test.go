@@ -57,7 +57,7 @@ func newConsole(t *testing.T) *consoleHarness {
 // newStaff is newConsole without texts.
 func newStaff(t *testing.T) *consoleHarness {
 	t.Helper()
-	runtest.Unraced(t)
+	unraced(t)
 	return staffed(newTenant(t))
 }
 
@@ -193,7 +193,7 @@ func (h *consoleHarness) as(role string) *webtest.Reader {
 // What an auditor asks is at most three clicks from the overview of a project: each line below is one. A word that is
 // typed into the box on each page is one, too. At the end a projection stops.
 func TestConsole_ThreeClicks(t *testing.T) {
-	runtest.Unraced(t)
+	unraced(t)
 	t.Parallel()
 	h := startStaff(t)
 	key, _ := h.keys()

@@ -107,7 +107,7 @@ func TestConsole_TraceBeginsAtMemoriesAndSources(t *testing.T) {
 }
 
 func TestConsole_TraceFollowsAMemoryToItsSource(t *testing.T) {
-	runtest.Unraced(t)
+	unraced(t)
 	t.Parallel()
 	h := seeConsole(t)
 	r := h.as("read")
@@ -284,7 +284,7 @@ func TestConsole_Recall(t *testing.T) {
 
 // Texts, ids and labels that hold markup are text in an answer and in an explanation.
 func TestConsole_RecalledMarkupIsText(t *testing.T) {
-	runtest.Unraced(t)
+	unraced(t)
 	t.Parallel()
 	h := seeConsole(t)
 	r := h.as("read")

@@ -161,7 +161,7 @@ func (h *consoleHarness) hookPages() []string {
 
 // Somebody with the access Read sees settings and events, but no URL and nothing that changes.
 func TestConsole_WebhookForReaders(t *testing.T) {
-	runtest.Unraced(t)
+	unraced(t)
 	t.Parallel()
 	h := seeConsole(t)
 	_, token, _ := strings.Cut(h.hook.URL, h.hook.ID+"/")

@@ -261,7 +261,7 @@ func (h *harness) database() *pgxpool.Pool {
 // A database may hold schemas of other applications, with names that this service uses too. Nothing of them changes,
 // and nothing is written to the log or the data folder.
 func TestServer_SchemasOfAnotherApplication(t *testing.T) {
-	runtest.Unraced(t)
+	unraced(t)
 	t.Parallel()
 	h := newHarness(t)
 	store := h.onNode()
@@ -308,7 +308,7 @@ func (h *harness) files() string {
 // What somebody did to the event store, or another one at its address, is refused in its own words, and nothing is
 // written there. Two logs never share a database: what the calls of one cost stays counted.
 func TestServer_AnotherEventStore(t *testing.T) {
-	runtest.Unraced(t)
+	unraced(t)
 	t.Parallel()
 	h := newHarness(t)
 	h.onNode()

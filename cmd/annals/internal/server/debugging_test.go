@@ -90,7 +90,7 @@ func (d *debugged) logged() map[string]int {
 // No debugging read and no estimate costs anything, is logged, appends an event, makes an identity or is an activity of
 // one. Usage and polls are logged.
 func TestServer_DebuggingReadsLeaveNoTrace(t *testing.T) {
-	runtest.Unraced(t)
+	unraced(t)
 	d := newDebugged(t)
 	seen := func() (at string) {
 		var i struct{ LastSeenAt string }
@@ -152,7 +152,7 @@ func (h *harness) sendOnce(key, path string, status int, body any) (ingestion, r
 // A call is explained by its own id and that of its send, from the moment that it is answered until after its deletion,
 // to its project alone.
 func TestServer_ExplainASend(t *testing.T) {
-	runtest.Unraced(t)
+	unraced(t)
 	d := newDebugged(t)
 	unknown := point{"content": "x", "audience": "none"}
 	refused := d.fetchAPI(d.key, http.MethodPost, api+"/ingest", unknown).header.Get("X-Request-Id")
@@ -200,7 +200,7 @@ func (h *harness) explainRecall(q client.RecallRequest, key string, ids ...strin
 // An explanation shows what the API returns, writes nothing but that an operator read it, and names no data point of
 // another project. A start records what operators read while it could not be recorded.
 func TestServer_ExplainARecall(t *testing.T) {
-	runtest.Unraced(t)
+	unraced(t)
 	t.Parallel()
 	h := newHarness(t) // what an operator reads by a key is a visit of the first organization
 	h.set = func(c *Config) { c.RateLimit = new(0) }
@@ -298,7 +298,7 @@ func envelope(status int, body []byte) error {
 // What is asked wrongly, by a stranger, or very often, is refused with an envelope, shows nothing of
 // another project, and stays small.
 func TestServer_DebuggingReadsUnderHostileQuestions(t *testing.T) {
-	runtest.Unraced(t)
+	unraced(t)
 	d := newDebugged(t)
 	values := []string{
 		"", "\x00", "a\x00b", "\xff", "-1", "0", "99999999999999999999", "1e3", "%", "_", "%%__", `\`, "'", "(a+)+$", "[",

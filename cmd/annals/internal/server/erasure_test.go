@@ -30,7 +30,7 @@ import (
 
 // No event names who sent again what others wrote, so these data points stay when the person is erased.
 func TestErasePerson_Resends(t *testing.T) {
-	runtest.Unraced(t)
+	unraced(t)
 	h := newTenant(t)
 	own, _ := h.keys()
 	h.send(own, "/ingest", "completed", point{"id": "note", "content": "Bo wrote this.", "identity": "bo"})
@@ -216,7 +216,7 @@ func (l *lived) places(word string) (places []string) {
 
 // All that the erasure of a person removes is in the copy, or an exception names where it is.
 func TestPersonCopy_HasWhatAnErasureRemoves(t *testing.T) {
-	runtest.Unraced(t)
+	unraced(t)
 	t.Parallel()
 	l := &lived{harness: newHarness(t), words: map[string]string{}}
 	l.start()

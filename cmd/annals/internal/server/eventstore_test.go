@@ -311,7 +311,7 @@ func (c *countingStore) ReadLast(ctx context.Context, name string) (eventstore.R
 // A send of a new data point makes two appends until it is completed, and reads no stream. The watermark that
 // ends it ends others with it, so stream pipeline is not counted, nor what runs without sends.
 func TestIngest_CallsToTheEventStore(t *testing.T) {
-	runtest.Unraced(t)
+	unraced(t)
 	for name, separate := range map[string]bool{"embedded": false, "separate": true} {
 		t.Run(name, func(t *testing.T) { t.Parallel(); countCalls(t, separate) })
 	}

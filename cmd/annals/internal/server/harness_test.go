@@ -61,6 +61,15 @@ func newHarness(t testing.TB) *harness {
 	return &harness{t: t, dir: filepath.Join(t.TempDir(), "data"), sends: map[string][]string{}}
 }
 
+// unraced leaves a test out of make race, which runs with -short: it makes one call after the other, and the calls that
+// others make at once run under the race detector.
+func unraced(t *testing.T) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("make test runs it")
+	}
+}
+
 // credentials are the keys of the test, by name: on a service of its own those that it wrote into its data folder.
 func (h *harness) credentials() map[string]string {
 	h.t.Helper()

@@ -73,7 +73,7 @@ func TestHealthOfWrites_WithoutIndex(t *testing.T) {
 // A damaged part of the index interrupts only recall of its projects, until it is filled from the
 // log. /readyz names it meanwhile. Writes and the recall of others continue.
 func TestServer_DamagedIndex(t *testing.T) {
-	runtest.Unraced(t)
+	unraced(t)
 	t.Parallel()
 	h := newHarness(t)
 	h.start()

@@ -149,7 +149,7 @@ func TestMCP_Key(t *testing.T) {
 
 // What a key must not reach: another project, its ids, and sizes beyond the limits.
 func TestMCP_HostileArguments(t *testing.T) {
-	runtest.Unraced(t)
+	unraced(t)
 	h := newTenant(t)
 	own, management := h.keys()
 	h.must(management, http.MethodPost, api+"/projects", map[string]any{"name": "Other"}, nil)

@@ -232,7 +232,7 @@ func (w *toolWalk) shown(name, what, answer, id string) {
 // Over all tools and resources of /mcp and /mcp/read, nothing that recall as an identity would not show is in an
 // answer, an error or the log. ANNALS_TOOL_STEPS makes the walk longer.
 func TestMCP_Walk(t *testing.T) {
-	runtest.Unraced(t)
+	unraced(t)
 	t.Parallel()
 	steps := stepsOf(t, "ANNALS_TOOL_STEPS", 300)
 	w, log := newToolWalk(t)

@@ -42,7 +42,7 @@ var acceptedBodies = map[string][]string{
 // TestServer_MisspeltNames misspells every field and every parameter of the document, one in each call. No call
 // changes anything. Names that misspell nothing are ignored.
 func TestServer_MisspeltNames(t *testing.T) {
-	runtest.Unraced(t)
+	unraced(t)
 	h := newTenant(t)
 	m := &misspeller{harness: h, contract: apitest.Load(t, readapi.OpenAPI), table: auth.NewTable()}
 	m.own, m.management = h.keys()
@@ -289,7 +289,7 @@ func misspellings(known []string) map[string]bool {
 
 // TestServer_AnswersSentBack sends what the service answered: names that only answers have are ignored.
 func TestServer_AnswersSentBack(t *testing.T) {
-	runtest.Unraced(t)
+	unraced(t)
 	h := newTenant(t)
 	own, _ := h.keys()
 	back := func(method, path string, from json.RawMessage) {

@@ -23,7 +23,7 @@ import (
 )
 
 func TestParseBuiltin(t *testing.T) {
-	runtest.Unraced(t)
+	unraced(t)
 	for _, c := range []struct {
 		text     string
 		endpoint bool
@@ -46,7 +46,7 @@ func TestParseBuiltin(t *testing.T) {
 }
 
 func TestParseLeast(t *testing.T) {
-	runtest.Unraced(t)
+	unraced(t)
 	for text, want := range map[string]float64{"": 0, "0": 0, "0.35": 0.35, "1": 1} {
 		if got, err := ParseLeast(text, want > 0); got != want || err != nil {
 			t.Errorf("%q: %v, %v", text, got, err)
@@ -197,7 +197,7 @@ func (h *modelHarness) off() string {
 
 // A model that is removed is reported with its name. Its vectors are used again, and not made again, once it is back.
 func TestModels_RemovedAndInstalledAgain(t *testing.T) {
-	runtest.Unraced(t)
+	unraced(t)
 	t.Parallel()
 	h := newModelHarness(t)
 	h.install()
@@ -246,7 +246,7 @@ func TestModels_RemovedAndInstalledAgain(t *testing.T) {
 // Without its endpoint the model of the stored vectors is missing. With none nothing is stored or reported. The
 // endpoint comes before the built-in model, which takes over once it has made its own vectors.
 func TestModels_EndpointRemoved(t *testing.T) {
-	runtest.Unraced(t)
+	unraced(t)
 	t.Parallel()
 	fake := httptest.NewServer(&fakeEmbeddings{t: t})
 	t.Cleanup(fake.Close)
@@ -299,7 +299,7 @@ func TestModels_EndpointRemoved(t *testing.T) {
 // how to get one, unless the roles of the process need none. A damaged model counts as not installed, and stops the
 // start of a service that wants it, as one that the configuration names and that cannot be used.
 func TestModels_ByTheirSetting(t *testing.T) {
-	runtest.Unraced(t)
+	unraced(t)
 	h := newTenant(t)
 	folder := t.TempDir()
 	runtest.Must(t, os.WriteFile(filepath.Join(folder, "model.onnx"), nil, 0o600))
@@ -363,7 +363,7 @@ func TestModels_ByTheirSetting(t *testing.T) {
 
 // What an endpoint's model finds has at least the cosine that is set; what words find does not need it.
 func TestModels_EndpointLeast(t *testing.T) {
-	runtest.Unraced(t)
+	unraced(t)
 	t.Parallel()
 	fake := httptest.NewServer(&fakeEmbeddings{t: t})
 	t.Cleanup(fake.Close)
@@ -393,7 +393,7 @@ func TestModels_EndpointLeast(t *testing.T) {
 
 // The built-in model has its own least cosine, an endpoint the one that is set, also for the model before.
 func TestModels_Least(t *testing.T) {
-	runtest.Unraced(t)
+	unraced(t)
 	m := models{endpointLeast: 0.4}
 	if got := m.least("all-MiniLM-L6-v2-q@fake")(100); got != minilm.LeastCosine(100) {
 		t.Errorf("built-in: %v", got)

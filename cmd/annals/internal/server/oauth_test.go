@@ -304,7 +304,7 @@ const root = "../../../.."
 
 // The service does what each revision of the protocol requires of a server, but for what the baseline names.
 func TestMCP_Conformance(t *testing.T) {
-	runtest.Unraced(t)
+	unraced(t)
 	t.Parallel()
 	mcptest.Suite(t, root)
 	h, key := newHarness(t), ""

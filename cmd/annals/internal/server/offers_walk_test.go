@@ -361,7 +361,7 @@ func (w *offersWalk) showsNobody() {
 // organization that made no offer to an address which that person proved, and no organization ends an offer or a link
 // of another. ANNALS_OFFER_STEPS makes it longer.
 func TestOffers_Walk(t *testing.T) {
-	runtest.Unraced(t)
+	unraced(t)
 	t.Parallel()
 	steps := stepsOf(t, "ANNALS_OFFER_STEPS", 1000)
 	w := newOffersWalk(t)

@@ -78,7 +78,7 @@ type metricRow struct {
 // What /metrics exposes has the types and the labels that docs/metrics.md states. They show what is stored, and
 // /readyz a start.
 func TestMetrics_AsDocumented(t *testing.T) {
-	runtest.Unraced(t)
+	unraced(t)
 	t.Parallel()
 	rows := metricRows(t)
 	h := newHarness(t)
@@ -221,7 +221,7 @@ func (h *harness) metrics() string {
 }
 
 func TestFolderBytes_ByPart(t *testing.T) {
-	runtest.Unraced(t)
+	unraced(t)
 	dir := t.TempDir()
 	for name, size := range map[string]int{
 		"log/a": 10, "log/deep/b": 5, "recall/c": 7, "postgres/data/d": 3, "log.txt": 2, "unknown/e": 4, "hash.key": 1,

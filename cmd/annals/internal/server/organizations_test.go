@@ -191,7 +191,7 @@ func (h *harness) isPrepared(id uuid.UUID) {
 // A live key is stored sealed, from the first one on. A start seals all keys with a new seal key. Then organizations
 // come, change, and crash while they come.
 func TestServer_KeysAreSealed(t *testing.T) {
-	runtest.Unraced(t)
+	unraced(t)
 	t.Parallel()
 	h := newHarness(t)
 	var held atomic.Bool

@@ -159,7 +159,7 @@ func (h *harness) signIn(email, password string) (signin.SignedIn, error) {
 // The first start makes an owner. Organizations without one, also of an older store, get the person who has a password
 // already.
 func TestOwners_FirstStart(t *testing.T) {
-	runtest.Unraced(t)
+	unraced(t)
 	t.Parallel()
 	h, links := withOwner(t)
 	h.start()
@@ -228,7 +228,7 @@ func TestOwners_FirstStart(t *testing.T) {
 }
 
 func TestPersonLink_OfTheOperator(t *testing.T) {
-	runtest.Unraced(t)
+	unraced(t)
 	h := newTenant(t)
 	ask := func(email, organization string) (operatorapi.PersonLink, error) {
 		return operatorapi.LinkPerson.Call(t.Context(), operatorapi.Dial(h.dir), operatorapi.PersonLinkRequest{
@@ -262,7 +262,7 @@ func TestPersonLink_OfTheOperator(t *testing.T) {
 // A person signs in with password and second factor, and tokens are valid, after a backup is restored, whether a server
 // ran when it was made or not.
 func TestSignIn_AfterARestore(t *testing.T) {
-	runtest.Unraced(t)
+	unraced(t)
 	h, _ := withOwner(t)
 	h.postgres = Embedded
 	h.start()

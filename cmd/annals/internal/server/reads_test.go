@@ -39,7 +39,7 @@ func (h *harness) readRecords() (list []reads.Record) {
 // Once an Owner has switched it on, each way to a text leaves a record of who was shown it, and the page shows them. No
 // way leaves one before that.
 func TestReads_EachWayIsRecorded(t *testing.T) {
-	runtest.Unraced(t)
+	unraced(t)
 	t.Parallel()
 	h := startConsole(t)
 	key, _ := h.keys()

@@ -23,7 +23,7 @@ import (
 
 // The body of a refused send leaves the log with each data point that it carried, whatever was wrong with it.
 func TestRequestLog_BodyOfRefusedSend(t *testing.T) {
-	runtest.Unraced(t)
+	unraced(t)
 	h := newTenant(t)
 	own, _ := h.keys()
 	var refused []string
@@ -64,7 +64,7 @@ func TestRequestLog_BodyOfRefusedSend(t *testing.T) {
 
 // Whatever spelling of the path of a webhook comes with a key of the project, the token is in no row.
 func TestRequestLog_NoTokenInAnySpelling(t *testing.T) {
-	runtest.Unraced(t)
+	unraced(t)
 	h := newTenant(t)
 	own, _ := h.keys()
 	w := h.createWebhook("", "default", webhook.Settings{Name: "CI", ContentPath: "$.text"})
@@ -119,7 +119,7 @@ func TestRequestLog_NoTokenInAnySpelling(t *testing.T) {
 // The request log lists each event, and its body until the data point is deleted. The token is nowhere in
 // clear. Events are charged.
 func TestWebhook_RequestLog(t *testing.T) {
-	runtest.Unraced(t)
+	unraced(t)
 	t.Parallel()
 	h := newHarness(t)
 	var logged runtest.Output

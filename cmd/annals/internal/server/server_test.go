@@ -226,7 +226,7 @@ func TestServer_DelayStop(t *testing.T) {
 
 // A process of each role is refused with another seal key. One that seals nothing may have none.
 func TestServer_SealKeyByRole(t *testing.T) {
-	runtest.Unraced(t)
+	unraced(t)
 	t.Parallel()
 	h := newHarness(t)
 	h.start()
@@ -336,7 +336,7 @@ func TestWeb_StrictTransport(t *testing.T) {
 
 // Programs without a session or a key read the documentation of a running service, from wherever they call.
 func TestDocs_ArePublic(t *testing.T) {
-	runtest.Unraced(t)
+	unraced(t)
 	h := newTenant(t)
 	for _, c := range []struct{ method, path, body, want string }{
 		{http.MethodGet, "/docs", "", "<h1>Documentation</h1>"},
@@ -361,7 +361,7 @@ var note = point{"id": "note", "content": "Cy likes figs."}
 
 // Once a send that moves a data point to another audience returns, the new reader finds it.
 func TestServer_MoveIsVisible(t *testing.T) {
-	runtest.Unraced(t)
+	unraced(t)
 	h := newTenant(t)
 	key := h.credentials()[datafolder.ProjectKeyName]
 	reader := map[string]string{"red": "ana", "blue": "bo"}

@@ -60,7 +60,7 @@ func usageBalance(left, spent float64) map[string]any {
 // Usage before the first metered plan is not charged. Every call counts in the next read, once, with either key, only
 // of its own organization, also after a flush and a restart.
 func TestServer_Usage(t *testing.T) {
-	runtest.Unraced(t)
+	unraced(t)
 	t.Parallel()
 	h := newHarness(t)
 	h.set = func(s *Config) {
@@ -176,7 +176,7 @@ func estimateFiles() point {
 
 // A batch of an estimate is accepted as it is, once, at the price of the estimate, and recall finds it.
 func TestServer_EstimateIsSent(t *testing.T) {
-	runtest.Unraced(t)
+	unraced(t)
 	d := newDebugged(t)
 	var e client.Estimate
 	d.must(d.key, http.MethodPost, api+"/ingest/estimate", estimateFiles(), &e)
