@@ -267,7 +267,8 @@ func (c checkpoints) release(ctx context.Context, epoch int64, stop *Stop, repea
 	return err
 }
 
-// releaseOf ends the lease that a process has, if any. It waits for a transaction that takes one.
+// releaseOf ends the lease that a process has, if any. It first waits for a transaction that is taking a lease: the
+// process may have given that up before the server commits it.
 func (c checkpoints) releaseOf(ctx context.Context, holder string) error {
 	return pgx.BeginFunc(ctx, c.db, func(tx pgx.Tx) error {
 		if err := c.lock(ctx, tx); err != nil {

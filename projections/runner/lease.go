@@ -205,7 +205,7 @@ func (r *runner) confirm(ctx context.Context, l *lease) error {
 		return err
 	}
 	if l.ctx.Err() != nil {
-		return errStale // it was released meanwhile
+		return errStale // the lease ended during the read, which is no loss to log
 	}
 	if row.epoch != l.epoch || row.position < stored {
 		r.log.WarnContext(ctx, "lease lost", "stored", stored, "found", row.position, "err", errStale)
